@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from hw.arith.datapath import Datapath, FloatParameters, namer
 from hw.arith.float_format import FloatFormat, find_format
 from hw.arith.leading_zeros import leading_one
-from hw.arith.multiply_add_stages import Addends, Normal, Operand, Signs, Sum
+from hw.arith.multiply_add_stages import Addends, Normal, Operand, Signs, Sum, unpacked
 from hw.arith.partial_products import Bit, Columns, reduce_columns, rows
 from hw.component import on_fpga
 from hw.ports import Ports, wire_in, wire_out
@@ -136,8 +136,9 @@ class FloatMultiplyAdd(Datapath[FloatMultiplyAddParameters]):
     def elaborate(self, platform):
         m = Module()
         cut = self.registers(m)
-        a, b = (self._unpacked(m, name, self._narrow) for name in "ab")
-        c = self._unpacked(m, "c", self._wide)
+        a = unpacked(m, "a", self.a, self._narrow, self._flush)
+        b = unpacked(m, "b", self.b, self._narrow, self._flush)
+        c = unpacked(m, "c", self.c, self._wide, self._flush)
         # Stage 1: product in carry-save form; the addend aligned meanwhile.
         signs = self._signs(m, a, b, c)
         addends = cut.record("product", self._product(m, platform, a, b, c, signs.subtract))
@@ -169,28 +170,6 @@ class FloatMultiplyAdd(Datapath[FloatMultiplyAddParameters]):
         else:
             row_0, row_1 = self._carry_save(m, a.significand, b.significand, middle)
         return Addends(row_0, row_1, **aligned, **distances)
-
-    def _unpacked(self, m: Module, name: str, fmt: FloatFormat) -> Operand:
-        """Fields of an operand; a subnormal number has the exponent of the smallest normal one."""
-        named = namer(m, f"{name}_")
-        bits = getattr(self, name)
-        field, fraction = bits[fmt.mantissa : -1], bits[: fmt.mantissa]
-        normal = named("normal", field.any())
-        nonzero = normal if self._flush else normal | fraction.any()
-        highest = named("highest", field.all())
-        nan = bits[:-1].all()
-        if fmt.infinities:
-            nan = highest & fraction.any()
-        kept = fraction & normal.replicate(fmt.mantissa) if self._flush else fraction
-        return Operand(
-            sign=bits[-1],
-            normal=normal,
-            exponent=named("exponent", Cat(field[0] | ~normal, field[1:])),
-            significand=named("significand", Cat(kept, normal)),
-            zero=named("zero", ~nonzero),
-            nan=named("nan", nan),
-            infinite=named("infinite", highest & ~nan if fmt.infinities else Const(0, 1)),
-        )
 
     def _signs(self, m: Module, a: Operand, b: Operand, c: Operand) -> Signs:
         """Signs of the operation and of its result, and special results."""

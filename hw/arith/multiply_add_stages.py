@@ -2,7 +2,10 @@
 
 import dataclasses
 
-from amaranth.hdl import Value
+from amaranth.hdl import Cat, Const, Module, Value
+
+from hw.arith.datapath import namer
+from hw.arith.float_format import FloatFormat
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +19,28 @@ class Operand:
     zero: Value
     nan: Value
     infinite: Value
+
+
+def unpacked(m: Module, name: str, bits: Value, fmt: FloatFormat, flush: bool) -> Operand:
+    """Fields of an operand; a subnormal number has the exponent of the smallest normal one."""
+    named = namer(m, f"{name}_")
+    field, fraction = bits[fmt.mantissa : -1], bits[: fmt.mantissa]
+    normal = named("normal", field.any())
+    nonzero = normal if flush else normal | fraction.any()
+    highest = named("highest", field.all())
+    nan = bits[:-1].all()
+    if fmt.infinities:
+        nan = highest & fraction.any()
+    kept = fraction & normal.replicate(fmt.mantissa) if flush else fraction
+    return Operand(
+        sign=bits[-1],
+        normal=normal,
+        exponent=named("exponent", Cat(field[0] | ~normal, field[1:])),
+        significand=named("significand", Cat(kept, normal)),
+        zero=named("zero", ~nonzero),
+        nan=named("nan", nan),
+        infinite=named("infinite", highest & ~nan if fmt.infinities else Const(0, 1)),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from hw.kllm.codebook_replacement import CodebookReplacement
 from hw.kllm.command_dispatch import CommandDispatch
 from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters, Table
 from hw.kllm.index_buffer import IndexBuffer
-from hw.kllm.lane_array import give_products, give_steps, make_lanes
+from hw.kllm.lane_array import collect_results, give_products, give_steps, make_lanes
 from hw.kllm.outlier_list import OutlierList
 from hw.kllm.outlier_split import ONE, OutlierSplit
 from hw.kllm.product_table import ProductTable
@@ -175,7 +175,7 @@ class KllmCore(Component[KllmCoreParameters]):
         m.d.comb += join.scale_done.eq(done)
         give_steps(m, p, join, lanes, tables)
         give_products(m, table, scales.o, lanes)
-        self._collect(m, dispatch.results, lanes, path)
+        collect_results(m, p, dispatch.results, lanes, self.y, path)
         return m
 
     def _queue(self, m: Module, name: str, shape) -> Queue:
@@ -370,46 +370,3 @@ class KllmCore(Component[KllmCoreParameters]):
         ]
         # The command leaves with its vector's result.
         return scales.i.valid & scales.i.ready & commands.payload.end
-
-    def _collect(self, m: Module, commands, lanes, path: ScorePath):
-        """Join the results of all lanes to one beat; lanes past the matrix's end are masked.
-
-        Scores go to `path`.
-        """
-        p, y, command = self.parameters, self.y, commands.payload
-        done = Signal(range(p.n + 1))  # columns of earlier sets
-        left = Signal(range(p.n + 1))
-        vector = Signal(range(1, p.vectors + 1), init=1)
-        batch_end = Signal()
-        ready = Signal()
-        taken = Signal()
-        finished = Signal()  # the product's last beat is accepted
-        # The command is held until the product's last beat. A partial product's beats are dropped.
-        m.d.comb += [
-            # Lanes beyond the matrix's last column have results of padding, which are masked.
-            left.eq(command.columns - done),
-            batch_end.eq(vector == command.vectors),
-            y.valid.eq(lanes[0].o.valid & ~command.partial & ~command.softmax),
-            path.results.valid.eq(lanes[0].o.valid & ~command.partial & command.softmax),
-            Value.cast(path.results.payload).eq(Value.cast(y.payload)),
-            path.vectors.eq(command.vectors),
-            y.payload.last.eq((left <= p.lanes) & batch_end),
-            ready.eq(Mux(command.softmax, path.results.ready, y.ready) | command.partial),
-            taken.eq(lanes[0].o.valid & ready),
-            finished.eq(taken & y.payload.last),
-            commands.ready.eq(finished),
-        ]
-        for number, lane in enumerate(lanes):
-            keep = Signal(name=f"keep_{number}")
-            m.d.comb += [
-                lane.o.ready.eq(ready),
-                keep.eq(left > number),
-                y.payload.y[number].eq(lane.o.payload.y & keep.replicate(FP16.width)),
-                y.payload.invalid[number].eq(lane.o.payload.invalid & keep),
-                y.payload.keep[number].eq(keep),
-            ]
-        # Vectors of a batch alternate within a set of columns.
-        with m.If(taken):
-            m.d.sync += vector.eq(Mux(batch_end, 1, vector + 1))
-            with m.If(batch_end):
-                m.d.sync += done.eq(Mux(finished, 0, done + p.lanes))

@@ -6,6 +6,7 @@ from hw.arith.float_format import FP16
 from hw.kllm.centroid_lane import CentroidLane
 from hw.kllm.core_parameters import CoreParameters
 from hw.kllm.pe_lane import PeLane
+from hw.kllm.score_path import ScorePath
 from hw.kllm.step_join import SHARED, StepJoin
 
 
@@ -78,3 +79,47 @@ def give_products(m: Module, table, scales, lanes) -> None:
             lane.vector_scale.valid.eq(scales.valid),
             lane.vector_scale.payload.eq(scales.payload),
         ]
+
+
+def collect_results(m: Module, p: CoreParameters, commands, lanes, y, path: ScorePath) -> None:
+    """Join the results of all lanes to one beat; lanes past the matrix's end are masked.
+
+    Scores go to `path`, other results to `y`.
+    """
+    command = commands.payload
+    done = Signal(range(p.n + 1))  # columns of earlier sets
+    left = Signal(range(p.n + 1))
+    vector = Signal(range(1, p.vectors + 1), init=1)
+    batch_end = Signal()
+    ready = Signal()
+    taken = Signal()
+    finished = Signal()  # the product's last beat is accepted
+    # The command is held until the product's last beat. A partial product's beats are dropped.
+    m.d.comb += [
+        # Lanes beyond the matrix's last column have results of padding, which are masked.
+        left.eq(command.columns - done),
+        batch_end.eq(vector == command.vectors),
+        y.valid.eq(lanes[0].o.valid & ~command.partial & ~command.softmax),
+        path.results.valid.eq(lanes[0].o.valid & ~command.partial & command.softmax),
+        Value.cast(path.results.payload).eq(Value.cast(y.payload)),
+        path.vectors.eq(command.vectors),
+        y.payload.last.eq((left <= p.lanes) & batch_end),
+        ready.eq(Mux(command.softmax, path.results.ready, y.ready) | command.partial),
+        taken.eq(lanes[0].o.valid & ready),
+        finished.eq(taken & y.payload.last),
+        commands.ready.eq(finished),
+    ]
+    for number, lane in enumerate(lanes):
+        keep = Signal(name=f"keep_{number}")
+        m.d.comb += [
+            lane.o.ready.eq(ready),
+            keep.eq(left > number),
+            y.payload.y[number].eq(lane.o.payload.y & keep.replicate(FP16.width)),
+            y.payload.invalid[number].eq(lane.o.payload.invalid & keep),
+            y.payload.keep[number].eq(keep),
+        ]
+    # Vectors of a batch alternate within a set of columns.
+    with m.If(taken):
+        m.d.sync += vector.eq(Mux(batch_end, 1, vector + 1))
+        with m.If(batch_end):
+            m.d.sync += done.eq(Mux(finished, 0, done + p.lanes))

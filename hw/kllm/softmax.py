@@ -3,15 +3,17 @@
 import dataclasses
 from functools import cached_property
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
-from amaranth.lib import data, memory
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data
 
 from hw.arith.float_format import FP16
 from hw.arith.float_to_fixed import FloatToFixed
 from hw.arith.leading_zeros import leading_one, shift_to_top
 from hw.arith.order_key import EMPTY_KEY, from_key, is_nan, to_key
 from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH, SIGNIFICAND, inverse
+from hw.attention.delay import delay_line
 from hw.component import Component
+from hw.kllm.beat_buffer import BeatBuffer
 from hw.kllm.softmax_lane import FIXED, TERM_WIDTH, ExponentialLane, ProductLane
 from hw.layout import FLAG, mask
 from hw.parameters import Parameters, require
@@ -181,8 +183,8 @@ class Softmax(Component[SoftmaxParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
-        scores = _Buffer(m, "score", p.depth, p.lanes * (FP16.width + 1))
-        terms = _Buffer(m, "term", p.depth, p.lanes * (TERM_WIDTH + 1))
+        scores = BeatBuffer(m, "score", p.depth, p.lanes * (FP16.width + 1))
+        terms = BeatBuffer(m, "term", p.depth, p.lanes * (TERM_WIDTH + 1))
         row = {"beats": range(p.beats + 1), "undefined": 1, "empty": 1}
         maximum = data.StructLayout({**row, "highest": FIXED.shape})
         total = data.StructLayout({**row, "inverse": INVERSE_WIDTH, "exponent": EXPONENT})
@@ -202,7 +204,7 @@ class Softmax(Component[SoftmaxParameters]):
         m.d.comb += sums_credits.give.eq(self._products(m, terms, sums.o))
         return m
 
-    def _store(self, m: Module, scores: "_Buffer", available, maxima) -> Signal:
+    def _store(self, m: Module, scores: BeatBuffer, available, maxima) -> Signal:
         """First pass: store scores, find the maximum; returns whether a row ends."""
         p, i = self.parameters, self.i
         beat = Signal(range(p.beats))
@@ -299,8 +301,8 @@ class Softmax(Component[SoftmaxParameters]):
                 lane.highest.eq(highest),
             ]
             lanes.append(lane.term)
-        valid = _delay(m, "read", read, 4)
-        keep = _delay(m, "keep", word[p.lanes * FP16.width :], 3)[-1]
+        valid = delay_line(m, "read", read, 4)
+        keep = delay_line(m, "keep", word[p.lanes * FP16.width :], 3)[-1]
         terms.write(m, valid[-1], Cat(*lanes, keep), reserved=True)
 
         # Fixed-point terms, added for the beat and then for the row:
@@ -316,8 +318,8 @@ class Softmax(Component[SoftmaxParameters]):
         m.d.sync += beat_sum.eq(sum(addends[1:], addends[0]))
         row_sum = Signal(width, reset_less=True)
         first = Signal(init=1)
-        adding = _delay(m, "adding", read, 5)[-1]
-        ending = _delay(m, "ending", finished, 5)[-1]
+        adding = delay_line(m, "adding", read, 5)[-1]
+        ending = delay_line(m, "ending", finished, 5)[-1]
         with m.If(adding):
             m.d.sync += [row_sum.eq(Mux(first, 0, row_sum) + beat_sum), first.eq(ending)]
 
@@ -331,11 +333,11 @@ class Softmax(Component[SoftmaxParameters]):
         # The row's number of beats and flags accompany the sum.
         out = sums.payload
         flags = Cat(row.beats, row.undefined, row.empty)
-        *_, flags = _delay(m, "row", flags, SUM_LATENCY - 1)
+        *_, flags = delay_line(m, "row", flags, SUM_LATENCY - 1)
         m.d.sync += [out.inverse.eq(inverse(m, fraction)), out.exponent.eq(exponent)]
         m.d.comb += [
             Cat(out.beats, out.undefined, out.empty).eq(flags),
-            sums.valid.eq(_delay(m, "finished", finished, SUM_LATENCY - 1)[-1]),
+            sums.valid.eq(delay_line(m, "finished", finished, SUM_LATENCY - 1)[-1]),
         ]
         return finished
 
@@ -355,11 +357,11 @@ class Softmax(Component[SoftmaxParameters]):
         with m.If(read):
             m.d.sync += beat.eq(Mux(last, 1, beat + 1))
         word = terms.read(m, read)
-        valid = _delay(m, "reading", read, 2, enable)
+        valid = delay_line(m, "reading", read, 2, enable=enable)
         scale = Cat(row.inverse, row.exponent)
-        scale = _delay(m, "scale", scale, 1, enable)[-1]
-        keep = _delay(m, "kept", word[p.lanes * TERM_WIDTH :], 1, enable)[-1]
-        ends = _delay(m, "flags", Cat(row.undefined, row.empty, last), 2, enable)[-1]
+        scale = delay_line(m, "scale", scale, 1, enable=enable)[-1]
+        keep = delay_line(m, "kept", word[p.lanes * TERM_WIDTH :], 1, enable=enable)[-1]
+        ends = delay_line(m, "flags", Cat(row.undefined, row.empty, last), 2, enable=enable)[-1]
         undefined, empty, last = ends
         for n in range(p.lanes):
             m.submodules[f"product_{n}"] = lane = ProductLane()
@@ -392,52 +394,3 @@ def _largest(m: Module, keys: list) -> Signal:
         keys = pairs + keys[len(keys) & ~1 :]
         level += 1
     return keys[0]
-
-
-def _delay(m: Module, name: str, value, cycles: int, enable=None) -> list:
-    """A chain of registers; returns their outputs, first to last."""
-    stages = []
-    for n in range(cycles):
-        stages.append(Signal(len(value), name=f"{name}_{n + 1}"))
-        update = stages[-1].eq(value)
-        if enable is None:
-            m.d.sync += update
-        else:
-            with m.If(enable):
-                m.d.sync += update
-        value = stages[-1]
-    return stages
-
-
-class _Buffer:
-    """Beats in a circular memory. Room is reserved by a write, or earlier by :meth:`reserve`."""
-
-    def __init__(self, m: Module, name: str, depth: int, width: int):
-        self._name, self._depth = name, depth
-        beats = memory.Memory(shape=unsigned(width), depth=depth, init=[])
-        m.submodules[f"{name}s"] = beats
-        self._in, self._out = beats.write_port(), beats.read_port()
-        credits = CreditCounter(CreditCounterParameters(depth))
-        m.submodules[f"{name}_credits"] = self._credits = credits
-        self.room = credits.available
-
-    def reserve(self, m: Module, taken) -> None:
-        m.d.comb += self._credits.take.eq(taken)
-
-    def write(self, m: Module, valid, beat, *, reserved: bool = False) -> None:
-        if not reserved:
-            self.reserve(m, valid)
-        m.d.comb += [self._in.en.eq(valid), self._in.data.eq(beat)]
-        self._step(m, self._in.addr, valid, "write")
-
-    def read(self, m: Module, valid):
-        """The beat that is read, from the next cycle on until another is read."""
-        m.d.comb += [self._out.en.eq(valid), self._credits.give.eq(valid)]
-        self._step(m, self._out.addr, valid, "read")
-        return self._out.data
-
-    def _step(self, m: Module, address, valid, name: str) -> None:
-        row = Signal(range(self._depth), name=f"{self._name}_{name}_address")
-        m.d.comb += address.eq(row)
-        with m.If(valid):
-            m.d.sync += row.eq(Mux(row == self._depth - 1, 0, row + 1))

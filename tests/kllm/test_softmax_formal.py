@@ -15,7 +15,7 @@ from amaranth.hdl import Assert, Const, Cover, Elaboratable, Fragment, Module, M
 
 from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH
 from hw.component import Component
-from hw.kllm import softmax
+from hw.kllm import beat_buffer, softmax
 from hw.kllm.softmax import MINUS_INFINITY, Softmax, SoftmaxParameters
 from hw.kllm.softmax_lane import FIXED, Term
 from hw.ports import Ports, wire_in, wire_out
@@ -175,7 +175,7 @@ class HastyTerm(PlainTerm):
 
 
 class MiserlyCounter(CreditCounter):
-    """Lends a single row or beat."""
+    """Lends a single beat."""
 
     def __init__(self, parameters):
         super().__init__(CreditCounterParameters(1))
@@ -183,12 +183,12 @@ class MiserlyCounter(CreditCounter):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize(
-    ("name", "faulty", "found_by"),
+    ("module", "name", "faulty", "found_by"),
     [
-        ("ExponentialLane", HastyTerm, "another beat's score"),
-        ("CreditCounter", MiserlyCounter, "refused with room"),
+        (softmax, "ExponentialLane", HastyTerm, "another beat's score"),
+        (beat_buffer, "CreditCounter", MiserlyCounter, "refused with room"),
     ],
 )
-def test_injected_fault_is_found(plain, monkeypatch, name, faulty, found_by):
-    monkeypatch.setattr(softmax, name, faulty)
+def test_injected_fault_is_found(plain, monkeypatch, module, name, faulty, found_by):
+    monkeypatch.setattr(module, name, faulty)
     find_fault(BeatsSpec(), f"softmax_{faulty.__name__}", found_by, depth=DEPTH, seconds=300)
