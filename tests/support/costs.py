@@ -36,7 +36,8 @@ ALWAYS = re.compile(
 CI = re.compile(
     r"test_lint.py::test_the_first|test_fpga.py::test_a_bitstream|^tests/hw/test_examples.py::"
     r"|test_generate.py::test_text_through_the_cable\[topick\]|test_every_block.py::.*-verilator\]"
-    r"|^tests/kllm/test_kllm_(core|engine).py::|^tests/boards/test_board.py::"
+    r"|^tests/kllm/test_(kllm_core|kllm_engine|rate_of_the_paper).py::"
+    r"|^tests/boards/test_(board|cable).py::"
     r"|test_exhaustive.py::test_all_pairs"
     r"|^tests/arith/test_(float_convert|float_to_fixed|fixed_to_float|comparisons).py::test_unit_is"
 )

@@ -10,7 +10,6 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -28,13 +27,14 @@ from golden.algorithms.kllm.fold import NORMED, FoldedLlama
 from golden.algorithms.kllm.hessians import layer_hessians
 from golden.algorithms.kllm.options import check_options
 from golden.algorithms.kllm.quantize import QuantizedWeights, quantize_weights
+from golden.algorithms.kllm.quantized_layers import QuantizedLayers
 from golden.algorithms.kllm.tune import tune_scales
 from golden.algorithms.kllm.weight_store import read_weights, weights_key, write_weights
 from golden.kllm.kllm_core import Norm, kllm_core, parts_of, tables_of
 from golden.lm.gradient import Rounding, fisher_information
 from golden.lm.model import Llama, rms_norm
 from golden.lm.progress import Progress, counted
-from golden.lm.weights import INPUTS, Layer, LazyLayers
+from golden.lm.weights import INPUTS, Layer
 
 ACTIVATION_SAMPLES, ACTIVATION_TOKENS = 16, 64
 """Number of samples and of tokens of each for codebooks of activations [V-A].
@@ -219,7 +219,7 @@ class QuantizedLlama(Llama):
         self.fused = isinstance(exact, FoldedLlama)
         layers = exact.weights.layers
         if self.matrices[0]:
-            layers = _QuantizedLayers(self.norms, self.matrices)
+            layers = QuantizedLayers(self.norms, self.matrices)
         super().__init__(dataclasses.replace(exact.weights, layers=layers))
 
     def _tuned(
@@ -370,36 +370,3 @@ def core_product(
     x, rows = x.astype(np.float16), quantizer.rows
     y, _ = kllm_core(x, tables, matrix.index, matrix.scale, outliers, norm=norm, rows=rows)
     return y.astype(np.float32)
-
-
-class _QuantizedLayers(LazyLayers):
-    """Layers with quantised matrices, each dequantised to float32 at each access."""
-
-    def __init__(
-        self,
-        norms: Sequence[tuple[np.ndarray, np.ndarray]],
-        matrices: Sequence[dict[str, QuantizedWeights]],
-    ) -> None:
-        self._norms = norms
-        self._matrices = matrices
-
-    def __len__(self) -> int:
-        return len(self._matrices)
-
-    def layer(self, number: int) -> Any:
-        return _QuantizedLayer(*self._norms[number], self._matrices[number])
-
-
-class _QuantizedLayer:
-    """In place of a :class:`golden.lm.weights.Layer`; a matrix that is not read costs nothing."""
-
-    def __init__(
-        self, attn_norm: np.ndarray, ffn_norm: np.ndarray, matrices: dict[str, QuantizedWeights]
-    ) -> None:
-        self.attn_norm, self.ffn_norm = attn_norm, ffn_norm
-        self._matrices = matrices
-
-    def __getattr__(self, name: str) -> np.ndarray:
-        if name not in INPUTS:
-            raise AttributeError(name)
-        return self._matrices[name].dequantize(np.float32)
