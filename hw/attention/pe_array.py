@@ -257,7 +257,24 @@ class PeArray(ProductArray[PeArrayParameters]):
             with m.Elif(~idle):
                 m.d.sync += fold.eq(fold + 1)
 
-        # What the adders start. The first L rows begin partial sums, later rows are added to them.
+        capture, between = self._start(m, c, flags, fold, partial_sums, present, drained)
+        root = len(relatives) - 1  # the tree's last addition
+        m.d.comb += [
+            c.summed.eq(flight[root]),
+            c.last.eq(lasts[root]),
+            c.relative.eq(relatives[root]),
+        ]
+        self._finish(m, c, advance, capture, between, ended, flight[-1], lasts[-1])
+        return c
+
+    def _start(
+        self, m: Module, c: "Control", flags: RowFlags, fold, partial_sums, present, drained
+    ) -> tuple[Signal, Signal]:
+        """What the adders start: the first L rows begin partial sums, later rows are added to them.
+
+        Returns whether a sum is captured, to be folded, and whether the fold is still to come.
+        """
+        p = self.parameters
         capture = Signal()
         between = Signal()  # between a capture and its fold
         m.d.comb += c.op.eq(Mux(present == p.add_stages, Op.ACCUMULATE, Op.CLEAR))
@@ -272,20 +289,30 @@ class PeArray(ProductArray[PeArrayParameters]):
                         m.d.comb += between.eq(1)
                 with m.Case(step.add):
                     m.d.comb += c.op.eq(Op.FOLD)
+        return capture, between
 
-        # Results: captured in r, rounded into the result a cycle later, valid in the next.
-        root = len(relatives) - 1  # the tree's last addition
-        m.d.comb += [
-            c.summed.eq(flight[root]),
-            c.last.eq(lasts[root]),
-            c.relative.eq(relatives[root]),
-        ]
+    def _finish(
+        self,
+        m: Module,
+        c: "Control",
+        advance: Signal,
+        capture: Signal,
+        between: Signal,
+        ended: Signal,
+        summed_score: Value,
+        last: Value,
+    ) -> None:
+        """Results: captured in r, rounded into the result a cycle later, valid in the next.
+
+        summed_score, last
+            An inner product leaves the adders, with the flag of its row.
+        """
         summed = Signal()
         scored = Signal()
         scored_last = Signal(reset_less=True)
         m.d.comb += [
             c.capture.eq(advance & (capture | ended)),
-            c.capture_score.eq(advance & (capture | ended | flight[-1])),
+            c.capture_score.eq(advance & (capture | ended | summed_score)),
             c.hold.eq(~advance | between),
             c.finish.eq(advance & summed),
             c.finish_score.eq(advance & (summed | scored)),
@@ -293,13 +320,12 @@ class PeArray(ProductArray[PeArrayParameters]):
         with m.If(advance):
             m.d.sync += [
                 summed.eq(ended),
-                scored.eq(flight[-1]),
-                scored_last.eq(lasts[-1]),
+                scored.eq(summed_score),
+                scored_last.eq(last),
                 self.o.valid.eq(summed),
                 self.s.valid.eq(scored),
                 self.s.payload.last.eq(scored_last),
             ]
-        return c
 
 
 class Control:

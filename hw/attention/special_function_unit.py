@@ -219,31 +219,7 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
             m.d.sync += dropping.eq(0)
         m.d.comb += moments.rms.eq(rms)
 
-        # The reductions' results are read up to DRAIN_CYCLES after the first element was.
-        drain_left = Signal(range(DRAIN_CYCLES + 1))
-        drained = Signal()
-        m.d.comb += drained.eq(drain_left <= 1)
-        with m.If(ended):
-            m.d.sync += drain_left.eq(DRAIN_CYCLES)
-        with m.Elif(drain_left.any()):
-            m.d.sync += drain_left.eq(drain_left - 1)
-        with m.FSM(name="phase"):
-            with m.State("COLLECT"):  # elements into the buffer and a reduction
-                m.d.comb += collecting.eq(~dropping)
-                with m.If(end):
-                    m.next = "REDUCE"
-            with m.State("REDUCE"):  # wait for the reduction
-                with m.If(ended):
-                    m.next = "READ"
-            with m.State("READ"):  # elements from the buffer to the normalisation
-                m.d.comb += read.eq(credits.available)
-                with m.If(finished):
-                    m.next = "DRAIN"
-                    with m.If(drained):
-                        m.next = "COLLECT"
-            with m.State("DRAIN"):  # after a short vector
-                with m.If(drained):
-                    m.next = "COLLECT"
+        self._phases(m, end, ended, finished, dropping, credits.available, collecting, read)
 
         # The buffer of elements, with one address for both ports, because they are used in turn.
         buffer = memory.Memory(shape=unsigned(FP16.width), depth=p.length, init=[])
@@ -258,6 +234,56 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
         flags = Cat(read, finished, is_softmax, cut)
         self._normalise(m, read_port.data, flags, softmax, moments, credits)
         return m
+
+    @staticmethod
+    def _phases(
+        m: Module,
+        end: Signal,
+        ended: Signal,
+        finished: Signal,
+        dropping: Signal,
+        has_credit: Signal,
+        collecting: Signal,
+        read: Signal,
+    ) -> None:
+        """A vector's way: its elements are collected, reduced, then read one by one.
+
+        end, ended, finished
+            The vector's last element; the end of its reduction; its last element that is read.
+        dropping, has_credit
+            Elements are dropped; an element may be read.
+        collecting, read
+            What the phases ask for: elements from the input, and from the buffer.
+        """
+        # The reductions' results are read up to DRAIN_CYCLES after the first element was.
+        drain_left = Signal(range(DRAIN_CYCLES + 1))
+        drained = Signal()
+        m.d.comb += drained.eq(drain_left <= 1)
+        with m.If(ended):
+            m.d.sync += drain_left.eq(DRAIN_CYCLES)
+        with m.Elif(drain_left.any()):
+            m.d.sync += drain_left.eq(drain_left - 1)
+        with m.FSM(name="phase"):
+            with m.State("COLLECT"):
+                # Elements into the buffer and a reduction.
+                m.d.comb += collecting.eq(~dropping)
+                with m.If(end):
+                    m.next = "REDUCE"
+            with m.State("REDUCE"):
+                # Wait for the reduction, which ends some cycles after the last element.
+                with m.If(ended):
+                    m.next = "READ"
+            with m.State("READ"):
+                # Elements from the buffer to the normalisation, each with a credit.
+                m.d.comb += read.eq(has_credit)
+                with m.If(finished):
+                    m.next = "DRAIN"
+                    with m.If(drained):
+                        m.next = "COLLECT"
+            with m.State("DRAIN"):
+                # After a short vector: the reductions' results are still being read.
+                with m.If(drained):
+                    m.next = "COLLECT"
 
     def _normalise(self, m: Module, x, flags, softmax, moments, credits) -> None:
         """From the element read, which comes a cycle after its `flags`, to the output."""

@@ -332,8 +332,8 @@ class Softmax(Component[SoftmaxParameters]):
         m.d.sync += [fraction.eq(top[width - 13 : -1]), exponent.eq(p.sum_integer - 1 - zeros)]
         # The row's number of beats and flags accompany the sum.
         out = sums.payload
-        flags = Cat(row.beats, row.undefined, row.empty)
-        *_, flags = delay_line(m, "row", flags, SUM_LATENCY - 1)
+        described = Cat(row.beats, row.undefined, row.empty)
+        *_, flags = delay_line(m, "row", described, SUM_LATENCY - 1)
         m.d.sync += [out.inverse.eq(inverse(m, fraction)), out.exponent.eq(exponent)]
         m.d.comb += [
             Cat(out.beats, out.undefined, out.empty).eq(flags),
@@ -358,11 +358,11 @@ class Softmax(Component[SoftmaxParameters]):
             m.d.sync += beat.eq(Mux(last, 1, beat + 1))
         word = terms.read(m, read)
         valid = delay_line(m, "reading", read, 2, enable=enable)
-        scale = Cat(row.inverse, row.exponent)
-        scale = delay_line(m, "scale", scale, 1, enable=enable)[-1]
+        inverse_sum = Cat(row.inverse, row.exponent)
+        scale = delay_line(m, "scale", inverse_sum, 1, enable=enable)[-1]
         keep = delay_line(m, "kept", word[p.lanes * TERM_WIDTH :], 1, enable=enable)[-1]
         ends = delay_line(m, "flags", Cat(row.undefined, row.empty, last), 2, enable=enable)[-1]
-        undefined, empty, last = ends
+        undefined, empty, ending = ends
         for n in range(p.lanes):
             m.submodules[f"product_{n}"] = lane = ProductLane()
             m.d.comb += [
@@ -377,7 +377,7 @@ class Softmax(Component[SoftmaxParameters]):
             m.d.sync += [
                 o.valid.eq(valid[-1]),
                 o.payload.keep.eq(keep),
-                o.payload.last.eq(last),
+                o.payload.last.eq(ending),
                 o.payload.invalid.eq(undefined | empty),
             ]
         return finished
