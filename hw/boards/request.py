@@ -9,9 +9,9 @@ class Request:
     """Registers of a request in progress, and what is known of its operation.
 
     position, present
-        Index of the next byte of the packet, and whether there is one; `consume` takes it.
+        Index of the packet's next byte, and whether there is one; `consume` takes it.
     outcome
-        Outcome of the whole packet.
+        What the reply's status byte says of the packet.
     operation, arguments, missing
         Code and arguments of an operation, the last ones uppermost, and the number of bytes of
         them that are still to come.

@@ -88,7 +88,7 @@ def collect_results(m: Module, p: CoreParameters, commands, lanes, y, path: Scor
     """
     command = commands.payload
     done = Signal(range(p.n + 1))  # columns of earlier sets
-    left = Signal(range(p.n + 1))
+    remaining = Signal(range(p.n + 1))
     vector = Signal(range(1, p.vectors + 1), init=1)
     batch_end = Signal()
     ready = Signal()
@@ -97,13 +97,13 @@ def collect_results(m: Module, p: CoreParameters, commands, lanes, y, path: Scor
     # The command is held until the product's last beat. A partial product's beats are dropped.
     m.d.comb += [
         # Lanes beyond the matrix's last column have results of padding, which are masked.
-        left.eq(command.columns - done),
+        remaining.eq(command.columns - done),
         batch_end.eq(vector == command.vectors),
         y.valid.eq(lanes[0].o.valid & ~command.partial & ~command.softmax),
         path.results.valid.eq(lanes[0].o.valid & ~command.partial & command.softmax),
         Value.cast(path.results.payload).eq(Value.cast(y.payload)),
         path.vectors.eq(command.vectors),
-        y.payload.last.eq((left <= p.lanes) & batch_end),
+        y.payload.last.eq((remaining <= p.lanes) & batch_end),
         ready.eq(Mux(command.softmax, path.results.ready, y.ready) | command.partial),
         taken.eq(lanes[0].o.valid & ready),
         finished.eq(taken & y.payload.last),
@@ -113,7 +113,7 @@ def collect_results(m: Module, p: CoreParameters, commands, lanes, y, path: Scor
         keep = Signal(name=f"keep_{number}")
         m.d.comb += [
             lane.o.ready.eq(ready),
-            keep.eq(left > number),
+            keep.eq(remaining > number),
             y.payload.y[number].eq(lane.o.payload.y & keep.replicate(FP16.width)),
             y.payload.invalid[number].eq(lane.o.payload.invalid & keep),
             y.payload.keep[number].eq(keep),

@@ -246,7 +246,7 @@ class OutlierList(Component[OutlierListParameters]):
             rows.batch_end.eq(finished & i.payload.end),
             rows.flag.eq(overflow | dropped),
         ]
-        # The counters of a beat, a vector and a batch begin anew with the next one.
+        # Counts within a beat, a vector and a batch begin anew with the next one.
         with m.If(beat_end):
             m.d.sync += [
                 done.eq(0),

@@ -226,7 +226,7 @@ class _Job:
     """Registers of the job in progress.
 
     op, kv_head, k
-        Of the job.
+        What the job says.
     queries
         Number of queries still to come.
     of_value

@@ -102,7 +102,7 @@ class LevelConverter(Component[LevelConverterParameters]):
         m.d.comb += [write.addr.eq(context), read.addr.eq(context), read.en.eq(1)]
 
         is_key = Signal()
-        left = Signal(digits, reset_less=True)  # a bit for each digit still to find
+        remaining = Signal(digits, reset_less=True)  # a bit for each digit still to find
         trial = Signal(FP16.precision + digits, reset_less=True)  # a digit's weight, doubled
         m.d.comb += is_key.eq(kind[0])  # or CLEAR, which takes as long
         lanes = self._lanes(m, read.data, divisor)
@@ -116,8 +116,8 @@ class LevelConverter(Component[LevelConverterParameters]):
                 lane.trial.eq(trial),
             ]
         m.d.comb += write.data.eq(Cat(lane.sum for lane in lanes))
-        self._convert(m, kind, divisor, free, left, trial, rank, subtract, digit, write.en)
-        self._output(m, kind, held, left[0], free, subtract, digit)
+        self._convert(m, kind, divisor, free, remaining, trial, rank, subtract, digit, write.en)
+        self._output(m, kind, held, remaining[0], free, subtract, digit)
         return m
 
     def _lanes(self, m: Module, means: Value, divisor: Signal) -> list["LevelLane"]:
@@ -146,7 +146,7 @@ class LevelConverter(Component[LevelConverterParameters]):
         kind: Signal,
         divisor: Signal,
         free: Signal,
-        left: Signal,
+        remaining: Signal,
         trial: Signal,
         rank: Signal,
         subtract: Signal,
@@ -176,7 +176,7 @@ class LevelConverter(Component[LevelConverterParameters]):
             with m.State("SUBTRACT"):
                 # A mean is stored, and ends here; of other rows the mean is taken off.
                 bits = Mux(is_key, 1 << a.key_bits - 1, 1 << a.query_bits - 1)
-                m.d.sync += left.eq(bits)
+                m.d.sync += remaining.eq(bits)
                 m.d.sync += trial.eq(Mux(is_key, mantissa << a.key_bits, mantissa << a.query_bits))
                 with m.If(kind == RowKind.MEAN):
                     m.d.comb += store.eq(1)
@@ -188,8 +188,8 @@ class LevelConverter(Component[LevelConverterParameters]):
                 # A digit a cycle, the highest first, while the output is free.
                 with m.If(free):
                     m.d.comb += digit.eq(1)
-                    m.d.sync += [left.eq(left >> 1), trial.eq(trial >> 1)]
-                    with m.If(left[0]):
+                    m.d.sync += [remaining.eq(remaining >> 1), trial.eq(trial >> 1)]
+                    with m.If(remaining[0]):
                         m.next = "IDLE"
 
     def _output(
@@ -294,7 +294,7 @@ class LevelLane(Component[LevelConverterParameters]):
             with m.If(self.rank):
                 m.d.sync += self.sum.eq(self.butterfly)
 
-        # The difference's magnitude doubled, plus the divisor: a digit is 1 if what is left is at
+        # The difference's magnitude doubled, plus the divisor: a digit is 1 if the rest is at
         # least its weight times two divisors.
         width = p.sum_bits
         difference = Signal(signed(width + 1))

@@ -118,7 +118,7 @@ class VoteThreshold(Component[VoteThresholdParameters]):
         radicand = Signal(2 * n, reset_less=True)
         product = Signal(n, reset_less=True)  # A S1; less the root; the dividend not used yet
         digits = Signal(n - 1, reset_less=True)  # of the root, then of the quotient
-        # Of the root: at most twice the root; of the quotient.
+        # The root's remainder, at most twice the root; then the quotient's.
         remainder = Signal(n, reset_less=True)
         serial = Signal(p.sum_bits, reset_less=True)  # S1, shifted out bit by bit
         multiplying, rooting = Signal(), Signal()

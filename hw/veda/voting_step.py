@@ -10,7 +10,7 @@ class VotingStep:
     """State of the sequence, then of the step and of the pass through the slots.
 
     command
-        Of the step.
+        What the step is to do.
     length, full
         Number of live slots, and whether there are no others.
     token
