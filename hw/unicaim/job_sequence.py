@@ -169,7 +169,7 @@ class JobSequence(Component[UnicaimCoreParameters]):
         """K and V to the memory, and K to the array."""
         converter, write = self.converter, self.write
         with m.State("KEY"):
-            # K goes to the memory and, as levels, to the array: in the same cycle, since `kv`
+            # K goes to the memory and, as levels, to the array: in the same cycle, because `kv`
             # is not stored.
             m.d.comb += [
                 write.valid.eq(self.kv.valid & converter.ready),
