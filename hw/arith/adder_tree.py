@@ -129,6 +129,7 @@ class AdderTree(Datapath[AdderTreeParameters]):
         m = Module()
         p = self.parameters
         elements = [Value.cast(self.i[number]) for number in range(p.n)]
+        # Exact sums are independent of the order, so they need no tree of units.
         if p.format == "fixed":
             m.d.comb += self.o.eq(self._add(m, elements))
             return m
@@ -139,6 +140,7 @@ class AdderTree(Datapath[AdderTreeParameters]):
                 self._unit(m, f"unit_{level}_{number}", stages, *pair)
                 for number, pair in enumerate(pairs)
             ]
+            # Without a partner, the last element passes to the next level.
             if len(elements) % 2:
                 results.append(self._delay(m, f"last_{level}", stages, elements[-1]))
             elements = results

@@ -145,6 +145,7 @@ class DotProduct(Datapath[DotProductParameters]):
     def _float(self, m: Module, pairs: list[tuple[Value, Value]]) -> Value:
         p = self.parameters
         options: dict[str, Any] = {"format": p.format, "flush_subnormals": p.flush_subnormals}
+        # Products are rounded, then each sum of the tree is.
         tree_stages = p.stages - p.multiplier_stages
         m.submodules.tree = tree = AdderTree(
             AdderTreeParameters(n=p.n, **options, stages=tree_stages)
@@ -162,6 +163,7 @@ class DotProduct(Datapath[DotProductParameters]):
     def _fixed(self, m: Module, pairs: list[tuple[Value, Value]]) -> Value:
         p = self.parameters
         width = len(self.o)
+        # Every bit of b times a is a row; bits with a negative weight are inverted.
         rows: list[Value] = []
         excess = 0  # sum of the weights of all inverted bits
         for number, (a, b) in enumerate(pairs):
@@ -177,5 +179,6 @@ class DotProduct(Datapath[DotProductParameters]):
                 bits = (a & b[j].replicate(p.a_width)) ^ negative
                 m.d.comb += row.eq(Cat(Const(0, j), bits[: p.a_width]))
                 rows.append(row)
+        # An inverted bit of weight w adds w too much, which one constant takes off for all.
         rows.append(Const(-excess % (1 << width), width))
         return carry_save.add_rows(m, rows, width, self.registers(m))

@@ -172,6 +172,7 @@ class FixedSum(Component[FixedSumParameters]):
         top = self._top
         waiting: list[Value] = []
         ones: list[Value] = []
+        # A negative term is its complement and a one, which waits for a free carry-in.
         for number, term in enumerate(self.terms):
             word = self._levels(m, number, term.magnitude, term.shift, 0)
             inverted = Signal(top, name=f"inverted_{number}")
@@ -210,6 +211,7 @@ class FixedSum(Component[FixedSumParameters]):
         ones: list[Value] = []
         for number, term in enumerate(self.terms):
             word, levels = term.magnitude, 0
+            # The lowest bits of the shift by a multiplier, the others by multiplexers.
             if on_multipliers(platform) and p.shift >= FINE:
                 factor = one_hot(m, term.shift[:FINE], 1, f"up_{number}")
                 above = len(word) - WIDTH
@@ -264,6 +266,7 @@ class FixedSum(Component[FixedSumParameters]):
         highest = FP32.bias - p.fraction - 1 + p.width - 1
         fraction = Signal(FP32.mantissa)
         up = Signal()
+        # A negative sum is one short here, so a tie has a guard bit of 0 and ones below it.
         rest = normal[: -1 - FP32.mantissa]
         guard, below = rest[-1], rest[:-1]
         m.d.comb += [
@@ -276,11 +279,13 @@ class FixedSum(Component[FixedSumParameters]):
                 )
             ),
         ]
+        # A sum of zero has no leading one, and an exponent field of zero.
         power = Signal(FP32.exponent)
         m.d.comb += power.eq((highest - zeros)[: FP32.exponent] & normal[-1].replicate(8))
         return {"fraction": fraction, "power": power, "up": up, "negative": negative}
 
     def _rounded(self, m: Module, invalid, fraction, power, up, negative) -> Value:
+        # A carry out of the fraction increments the exponent.
         magnitude = Signal(FP32.width - 1)
         m.d.comb += magnitude.eq(Cat(fraction, power) + up)
         return Mux(invalid, FP32.quiet_nan, Cat(magnitude, negative))

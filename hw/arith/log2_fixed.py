@@ -147,6 +147,7 @@ class Log2Fixed(Datapath[Log2FixedParameters]):
             m.d.comb += exponent[level].eq(normal[-half:].any())
             m.d.comb += shifted.eq(Mux(exponent[level], normal, normal << half))
             normal = shifted
+        # m: the bits below the leading one.
         fraction = Signal(p.precision)
         m.d.comb += fraction.eq(normal[-1 - p.precision : -1])
         fraction, exponent = cut("normal", fraction=fraction, exponent=exponent)

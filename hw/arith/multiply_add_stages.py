@@ -28,9 +28,11 @@ def unpacked(m: Module, name: str, bits: Value, fmt: FloatFormat, flush: bool) -
     normal = named("normal", field.any())
     nonzero = normal if flush else normal | fraction.any()
     highest = named("highest", field.all())
+    # Without infinities, the one NaN has all ones.
     nan = bits[:-1].all()
     if fmt.infinities:
         nan = highest & fraction.any()
+    # A subnormal number that is flushed has a significand of zeros.
     kept = fraction & normal.replicate(fmt.mantissa) if flush else fraction
     return Operand(
         sign=bits[-1],

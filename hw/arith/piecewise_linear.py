@@ -115,6 +115,7 @@ class PiecewiseLinear(Datapath[PiecewiseLinearParameters]):
 
         def choose(values, first: int, bits: int) -> Value:
             """Multiplexer tree of the values of intervals `first`, `first` + 1, ..."""
+            # Neighbours with the same value need no multiplexer.
             if len(set(values)) == 1:
                 return Const(values[0], bits)
             half = len(values) // 2
@@ -138,6 +139,7 @@ class PiecewiseLinear(Datapath[PiecewiseLinearParameters]):
             "lines", x=finite_x, slope=slope, intercept=intercept, interval=interval
         )
 
+        # Of several registers one is behind the choice of the line, the others are in the unit.
         inside = p.stages - (p.stages > 1)
         options: dict[str, Any] = {"format": p.format, "flush_subnormals": p.flush_subnormals}
         line = FloatMultiplyAdd(FloatMultiplyAddParameters(**options, stages=inside))
@@ -145,6 +147,7 @@ class PiecewiseLinear(Datapath[PiecewiseLinearParameters]):
         m.d.comb += [line.a.eq(slope), line.b.eq(x), line.c.eq(intercept), self.y.eq(line.o)]
         if inside:
             m.d.comb += line.enable.eq(self.enable)
+        # The interval accompanies its value through the multiply-add.
         for point in ("second", "third", "result"):
             interval = cut(point, interval=interval)
         m.d.comb += self.interval.eq(interval)
@@ -153,6 +156,7 @@ class PiecewiseLinear(Datapath[PiecewiseLinearParameters]):
 
 def _exceeds(x: Value, bound: int, float_format: FloatFormat) -> Value:
     """Whether a number is greater than a constant."""
+    # Above a negative bound are all positive numbers, and negative ones of smaller magnitude.
     negative = bound >> (float_format.width - 1)
     magnitude = bound & ((1 << float_format.width - 1) - 1)
     if negative and magnitude:

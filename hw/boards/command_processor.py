@@ -269,6 +269,7 @@ class CommandProcessor(Component[None]):
             with m.If((r.remaining == 0) & (r.count == 0)):
                 m.next = "OPERATION"
             with m.Elif(r.remaining == 0):
+                # Between beats: the next one needs room before its first byte.
                 m.d.sync += [r.remaining.eq(r.size), r.count.eq(r.count - 1)]
                 with m.If(room == 0):
                     self._fail(m, r, Outcome.NO_ROOM)
@@ -316,12 +317,14 @@ class CommandProcessor(Component[None]):
         has_byte = self._chosen(r.number, self.present, 1)
         with m.If((r.remaining == 0) & (r.count == 0)):
             m.next = "OPERATION"
+        # Once FILL's row is stored, a cycle for each further one.
         with m.Elif((r.remaining == 0) & r.filled):
             m.d.sync += r.count.eq(r.count - 1)
             self._select(m, r, self.repeat)
         with m.Elif(r.remaining == 0):
             m.d.sync += [r.remaining.eq(r.size), r.count.eq(r.count - 1)]
             m.d.sync += r.filled.eq(r.operation == Operation.FILL)
+        # LOAD, and FILL's first row: from the packet to the memory.
         with m.Elif(self.loads):
             with m.If(~r.present):
                 self._fail(m, r, Outcome.TRUNCATED)
@@ -331,6 +334,7 @@ class CommandProcessor(Component[None]):
                 self._select(m, r, self.load)
         with m.Elif(r.reply_full):
             self._fail(m, r, Outcome.REPLY_TOO_LONG)
+        # DUMP waits for the memory, whose latency may be any.
         with m.Elif(has_byte):
             m.d.comb += [r.emit.eq(1), r.reply.eq(self._chosen(r.number, self.dumped, 8))]
             m.d.sync += r.remaining.eq(r.remaining - 1)

@@ -71,14 +71,17 @@ class UartReceiver(Component[None]):
         bits_left = Signal(range(11))  # the start bit is the tenth
         waits_for_high = Signal()
         m.d.comb += self.data.eq(self._shifted(m, line, (bits_left > 1) & (timer == 0)))
+        # After a stop bit that was low, the low line is no start bit.
         with m.If(line):
             m.d.sync += waits_for_high.eq(0)
         with m.If(bits_left == 0):
+            # Half a bit from the edge is the middle of the start bit.
             with m.If(~line & ~waits_for_high):
                 m.d.sync += [timer.eq(self._divisor // 2 - 1), bits_left.eq(10)]
         with m.Elif(timer != 0):
             m.d.sync += timer.eq(timer - 1)
         with m.Else():
+            # The middle of a bit: it is sampled, and the next one is a bit's time later.
             m.d.sync += [timer.eq(self._divisor - 1), bits_left.eq(bits_left - 1)]
             with m.If((bits_left == 10) & line):
                 m.d.sync += bits_left.eq(0)  # a glitch, too short for a start bit
@@ -122,6 +125,7 @@ class UartTransmitter(Component[None]):
         bits_left = Signal(range(11))
         m.d.comb += [self.tx.eq(bits[0]), self.i.ready.eq(bits_left == 0)]
         with m.If(self.i.valid & self.i.ready):
+            # Start bit, byte, stop bit, the lowest first.
             m.d.sync += [
                 bits.eq(Cat(Const(0, 1), self.i.payload, Const(1, 1))),
                 bits_left.eq(10),
@@ -130,6 +134,7 @@ class UartTransmitter(Component[None]):
         with m.Elif(timer != 0):
             m.d.sync += timer.eq(timer - 1)
         with m.Elif(bits_left != 0):
+            # Ones follow the stop bit, so the line is high while idle.
             m.d.sync += [
                 bits.eq(Cat(bits[1:], Const(1, 1))),
                 bits_left.eq(bits_left - 1),

@@ -191,6 +191,7 @@ class Scheduler(Component[SchedulerParameters]):
             ]
         with m.Else():
             m.d.comb += copy(report.payload, vote_report.payload)
+        # The new token's slot is the one after the last.
         with m.If(joining & rows.change.ready):
             m.d.sync += [joining.eq(0), length.eq(length + 1)]
         with m.If(passes):

@@ -83,6 +83,7 @@ class TransposeBuffer(Component[None]):
         ]
         with m.If(taken):
             m.d.sync += row.eq(row + 1)
+        # A tile is full after d rows or with its vector's end; the other one is filled next.
         with m.If(done):
             m.d.sync += [
                 row.eq(0),
@@ -109,6 +110,7 @@ class TransposeBuffer(Component[None]):
                 output_tile.eq(emptying),
                 column.eq(column + 1),
             ]
+            # With its last column being read, the tile may be filled again.
             with m.If(column == d - 1):
                 m.d.sync += [
                     column.eq(0),
@@ -117,6 +119,7 @@ class TransposeBuffer(Component[None]):
                 ]
 
         in_order = self._banks(m, taken, filling, row, step, emptying, column, output_column)
+        # What the banks hold beyond the tile's rows is of an earlier tile.
         for n in range(d):
             m.d.comb += o.payload.w[n].eq(Mux(n <= height, in_order.word_select(n, 16), 0))
         factors = self._factors(m, taken, filling, row)
