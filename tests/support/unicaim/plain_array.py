@@ -1,6 +1,7 @@
 """UniCAIM's array as its definition reads: one kv head and row at a time."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -20,20 +21,20 @@ class Array:
     """The array of one kv head with its group of query heads, straight from the definition."""
 
     def __init__(self, q, k, v, errors, *, heavy, prompt, key_bits, accumulate, scale, **rest):
-        self.__dict__.update(rest, key_bits=key_bits, accumulate=accumulate)
+        self.options = SimpleNamespace(**rest, key_bits=key_bits, accumulate=accumulate)
         self.scale = q.shape[-1] ** -0.5 if scale is None else scale
         self.key_errors, self.row_errors = errors
         d = k.shape[-1]
-        self.mean = k[:prompt].mean(axis=0) if self.centre else np.zeros(d)
+        self.mean = k[:prompt].mean(axis=0) if self.options.centre else np.zeros(d)
         rms = math.sqrt(sum(float(x) ** 2 for x in (k[:prompt] - self.mean).flat) / (prompt * d))
-        span = self.span or (1 + key_bits / 2 if self.rotate else 4)
+        span = self.options.span or (1 + key_bits / 2 if self.options.rotate else 4)
         self.step = rms * min(1, span / 2 ** (key_bits - 1)) if key_bits else 1
         self.outputs, self.sums = [], [0.0] * prompt
         for t in range(prompt):
             head_outputs = []
             for query in q[:, t]:
                 p = self.softmax([self.scale * float(query @ k[j]) for j in range(t + 1)])
-                if not self.observe or t >= prompt - self.observe:
+                if not self.options.observe or t >= prompt - self.options.observe:
                     self.sums = [s + (p[j] if j <= t else 0) for j, s in enumerate(self.sums)]
                 head_outputs.append(sum(p[j] * v[j] for j in range(t + 1)))
             self.outputs.append(head_outputs)
@@ -45,7 +46,7 @@ class Array:
             Row(token, k[token], v[token], presets[token], address)
             for address, token in enumerate(kept)
         ]
-        self.capacity = heavy + self.reserved
+        self.capacity = heavy + self.options.reserved
         self.dropped = [(prompt - 1, token) for token in range(prompt) if token not in kept]
         self.read = self.conversions = 0
 
@@ -56,20 +57,20 @@ class Array:
 
     def rotated(self, x):
         """The signs, then the rows of Hadamard's matrix, element by element."""
-        if not self.rotate:
+        if not self.options.rotate:
             return x
-        d, turned = len(x), x * signs(len(x), self.seed)
+        d, turned = len(x), x * signs(len(x), self.options.seed)
         matrix = [[(-1) ** (i & j).bit_count() for j in range(d)] for i in range(d)]
         return np.array(matrix) @ turned / math.sqrt(d)
 
     def query_step(self, query):
         rms = math.sqrt(sum(float(x) ** 2 for x in query) / len(query))
-        return self.query_bits * rms / (2**self.query_bits - 1) if rms else 1
+        return self.options.query_bits * rms / (2**self.options.query_bits - 1) if rms else 1
 
     def similarity(self, query, row):
-        if not self.key_bits:
+        if not self.options.key_bits:
             return self.scale * float(query @ row.k)
-        top, limit = 2**self.query_bits - 1, 2 ** (self.key_bits - 1)
+        top, limit = 2**self.options.query_bits - 1, 2 ** (self.options.key_bits - 1)
         step, total = self.query_step(query), 0
         key = self.rotated(row.k - self.mean)
         for a, b, error in zip(self.rotated(query), key, self.key_errors[row.address], strict=True):
@@ -79,11 +80,11 @@ class Array:
 
     def score(self, query, row, similarity):
         """What the softmax gets."""
-        if self.exact == "rows":
+        if self.options.exact == "rows":
             return self.scale * float(query @ row.k)
-        if self.converter_bits:
-            limit = len(query) * 2 ** (self.key_bits - 1) * (2**self.query_bits - 1)
-            unit, half = 1, 2 ** (self.converter_bits - 1)
+        if self.options.converter_bits:
+            limit = len(query) * 2 ** (self.options.key_bits - 1) * (2**self.options.query_bits - 1)
+            unit, half = 1, 2 ** (self.options.converter_bits - 1)
             while limit > half * unit:
                 unit *= 2
             similarity = unit * max(-half, min(half - 1, math.floor(similarity / unit + 0.5)))
@@ -100,19 +101,19 @@ class Array:
             new.address = address
             self.rows[address] = new
             others = [row for row in self.rows if row is not new]
-        if self.start == "mean":
+        if self.options.start == "mean":
             new.accumulation = sum(row.accumulation for row in others) / len(others)
         output, read, totals = [], set(), [0.0] * len(self.rows)
         for query in queries:
             similar = [self.similarity(query, row) for row in self.rows]
             racing = list(range(len(self.rows)))
             last = []
-            while len(racing) > self.top_k:
+            while len(racing) > self.options.top_k:
                 lowest = min(similar[row] for row in racing)
                 last = [row for row in racing if similar[row] == lowest]
                 racing = [row for row in racing if similar[row] > lowest]
-            if self.fill:
-                racing += last[: self.top_k - len(racing)]
+            if self.options.fill:
+                racing += last[: self.options.top_k - len(racing)]
             read |= set(racing)
             self.conversions += len(racing)
             p = {}
@@ -121,13 +122,13 @@ class Array:
                 p = dict(zip(racing, self.softmax(scores), strict=True))
             output.append(sum((p[row] * self.rows[row].v for row in racing), np.zeros(len(v))))
             for row in range(len(self.rows)):
-                adds = similar[row] if self.accumulate == "charge" else p.get(row, 0.0)
+                adds = similar[row] if self.options.accumulate == "charge" else p.get(row, 0.0)
                 totals[row] += adds
-        for row, total in zip(self.rows, totals, strict=True):
-            if self.accumulate == "charge":
-                row.accumulation += (total - row.accumulation) / 2**self.share
+        for used, total in zip(self.rows, totals, strict=True):
+            if self.options.accumulate == "charge":
+                used.accumulation += (total - used.accumulation) / 2**self.options.share
             else:
-                row.accumulation += total
+                used.accumulation += total
         self.read += len(read)
         self.outputs.append(output)
 
