@@ -89,6 +89,12 @@ OVERVIEW = (
     Row("lad.apid", "lad", "12 positions a cycle"),
     Row("unicaim.unicaim_core", "unicaim", "a query of k rows in 2 k + 40 cycles, d = 128"),
     Row("unicaim.digital_array", "unicaim", "all rows at once, a bit of the score a cycle"),
+    Row(
+        "baseline.dense_core",
+        "baseline",
+        "up to `parallel` heads of l rows in about 2 l + 46 cycles, d = 128",
+    ),
+    Row("baseline.h2o_core", "baseline", "a head of l kept rows in 2 l + 46 cycles, d = 128"),
     Row("arith.float_multiply_add", "arithmetic", "a result a cycle"),
 )
 
