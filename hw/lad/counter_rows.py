@@ -70,7 +70,7 @@ class CounterRows(Component[LadTileParameters]):
             ]
             with m.If(needs & stored):
                 m.d.sync += self.written.valid.eq(1)
-        # Behind the last position of a head nothing else would write the row.
+        # Behind the last position of a head nothing else has the row written.
         with m.Elif(self.flush & free):
             m.d.sync += [self.written.valid.eq(1), self.flush.eq(0), stored.eq(0)]
         with m.If(free):

@@ -32,7 +32,7 @@ class Kind(enum.IntEnum, shape=2):
 
 
 class _Ask:
-    """A row that a state asks for."""
+    """A row that a state requests."""
 
     def __init__(self, p: LadTileParameters):
         self.valid = Signal(name="asks")
@@ -156,7 +156,7 @@ class Eas(Component[LadTileParameters]):
             m.d.comb += [source.first.eq(command.first), found.centres.eq(source.centres)]
         return m
 
-    def _head(self, m: Module, source) -> tuple[Any, Signal, Signal, Signal, Signal]:
+    def _head(self, m: Module, source) -> tuple[Any, Any, Any, Signal, Any]:
         """The head's command, query and new key; positions before the window, the new position."""
         p = self.parameters
         command = Signal(score_command_layout(p), reset_less=True)
@@ -202,7 +202,7 @@ class Eas(Component[LadTileParameters]):
         return tables
 
     def _port(self, m: Module, source, answered) -> "_Ask":
-        """The memory port: of the estimate, in cycles in which no state asks for a row."""
+        """The memory port: of the estimate, in cycles in which no state requests a row."""
         p, request, response = self.parameters, self.request, self.response
         ask = _Ask(p)
         offered, label = source.request.payload, Signal(label_layout(p))
@@ -263,7 +263,7 @@ class Eas(Component[LadTileParameters]):
         return keys
 
     def _ask(self, m: Module, ask: "_Ask", kind: Kind, part: Value, row: Value, region="g") -> None:
-        """A state asks for a row of a head's or kv head's part of a table."""
+        """A state requests a row of a head's or kv head's part of a table."""
         m.d.comb += [
             ask.valid.eq(1),
             ask.label.kind.eq(kind),
