@@ -83,19 +83,14 @@ class Md(Component[LadTileParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "command": stream_in(
-                command_layout(p),
-                "A head: its query, the maximum of its scores, its number of positions.",
-            ),
+            "command": stream_in(command_layout(p), "Heads: query, maximum, number of positions."),
             "key": stream_in(
                 key_layout(p),
                 "Entries with their rows of K, which do not matter with ``halve``. The last one "
                 "of a head is active, and the window's have mode 0.",
             ),
             "counters": stream_in(p.row, "Rows of the head's mode counters, from the memory."),
-            "written": stream_out(
-                counter_row_layout(p), "Rows of counters, with their number in the head's table."
-            ),
+            "written": stream_out(counter_row_layout(p), "Rows of counters with their numbers."),
             "g_valid": wire_out(1, "A word of G is there."),
             "g_index": wire_out(p.position, "Position of the word of G."),
             "g_word": wire_out(p.word_layout, "An active position's new word of G."),

@@ -1,6 +1,6 @@
 """Rows of the positions that were active in the last step, loaded ahead (LAD, IV-D and Fig. 6)."""
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, memory
 
 from hw.component import Component
@@ -106,8 +106,7 @@ class Prefetch(Component[LadTileParameters]):
             new_tag.addr.eq(used),
             new_tag.data.eq(tag),
         ]
-        # Responses may come in any order, so only their number is kept; the prefetch has ended when
-        # all are here.
+        # Responses come in any order: the prefetch has ended when as many are here as requests.
         m.d.sync += waiting.eq(waiting + accepted - response.valid)
         free = Signal.like(credit)
         most = self.command.payload.most
@@ -119,9 +118,8 @@ class Prefetch(Component[LadTileParameters]):
                 m.d.comb += self.command.ready.eq(waiting == 0)
                 m.d.sync += row.eq(0)
                 with m.If(self.command.valid & self.command.ready):
-                    m.d.sync += [command.eq(self.command.payload), credit.eq(free)]
-                    with m.If(most < free):
-                        m.d.sync += credit.eq(most)
+                    m.d.sync += command.eq(self.command.payload)
+                    m.d.sync += credit.eq(Mux(most < free, most, free))
                     m.next = "G"
                 with m.If(self.empty):
                     m.d.sync += used.eq(0)
