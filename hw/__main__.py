@@ -10,13 +10,13 @@ import json
 import sys
 from pathlib import Path
 
-from hw import show
-from hw.arguments import add_set
 from hw.catalogue import blocks, configurations, find, select
 from hw.component import MULTIPLIERS
-from hw.export import ExportError, check_writable, export
+from hw.emit import show
+from hw.emit.arguments import add_set
+from hw.emit.export import ExportError, check_writable, export
+from hw.emit.progress import Progress
 from hw.parameters import ParameterError
-from hw.progress import Progress
 from sim.commands import fpga, synth
 from sim.core.tools import ToolError, UnusableFile
 

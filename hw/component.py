@@ -200,8 +200,8 @@ MULTIPLIERS = ("columns", *ON_FPGA)
 """Columns of partial products for standard cells, or ``*`` for an FPGA's multipliers.
 
 ``dsp_shifts`` is for a design that leaves many of them unused: shifters are products too, where a
-block knows how (:mod:`hw.arith.one_hot_shift`). Every bit at a block's ports, and the latency, is
-the same.
+block knows how (:mod:`hw.arith.bits.one_hot_shift`). Every bit at a block's ports, and the latency,
+is the same.
 """
 
 

@@ -73,7 +73,7 @@ def sentence(error: Exception) -> tuple[str, int] | None:
     """What to print for an error, and the exit status; None for a fault of this program."""
     from golden import FailedError, InputError
     from golden.trace import TraceError
-    from hw.export import ExportError
+    from hw.emit.export import ExportError
     from hw.parameters import ParameterError
     from sim.commands.engines.difference import Difference
     from sim.core.tools import ToolError, UnusableFile

@@ -20,7 +20,7 @@ from hw.arith.dot_product import DotProduct, DotProductParameters
 from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
 from hw.arith.float_format import FP16
 from hw.arith.streamed import Streamed
-from hw.export import to_rtlil, to_verilog
+from hw.emit.export import to_rtlil, to_verilog
 
 SIZE = 8  # elements of q and k, each of 8 bits
 FRACTION = 10  # a score is an integer times 2^-10

@@ -6,7 +6,7 @@ from typing import ClassVar
 from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value
 from amaranth.lib import data
 
-from hw.arith import carry_save
+from hw.arith.bits import carry_save
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import find_format
@@ -99,8 +99,8 @@ class AdderTree(Datapath[AdderTreeParameters]):
     are spread evenly over the levels, at most as many for each level as its units have.
 
     Fixed-point sums are exact, and grow by one bit per level. They use carry-save adders and one
-    final addition (:mod:`hw.arith.carry_save`), which is as small as a tree of adders and has a
-    single carry propagation. The sign of an element is inverted, and a constant corrects that for
+    final addition (:mod:`hw.arith.bits.carry_save`), which is as small as a tree of adders and has
+    a single carry propagation. The sign of an element is inverted, and a constant corrects that for
     all elements at once: -2^(w-1) s + r = 2^(w-1) (1 - s) + r - 2^(w-1).
 
     Latency: `stages`. Throughput: one result per cycle.

@@ -6,9 +6,9 @@ from typing import ClassVar
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 
 from hw.arith.datapath import Datapath
-from hw.arith.multipartite import Field, Multipartite, TableParameters
 from hw.arith.reciprocal import double_reciprocal
 from hw.arith.special_values import classify, normalised, select_result
+from hw.arith.tables.multipartite import Field, Multipartite, TableParameters
 from hw.ports import Ports, wire_in, wire_out
 
 TABLES = {

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value
 from amaranth.lib import data
 
-from hw.arith import carry_save
 from hw.arith.adder_tree import AdderTree, AdderTreeParameters, spread
+from hw.arith.bits import carry_save
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.float_format import find_format
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
@@ -99,9 +99,9 @@ class DotProduct(Datapath[DotProductParameters]):
     first. The pipeline `stages` are spread evenly over the multipliers and the tree's levels.
 
     Fixed-point: exact. All rows of partial products go into one carry-save reduction
-    (:mod:`hw.arith.carry_save`), so there is one carry propagation in all. A partial product of one
-    operand's sign bit and another bit has a negative weight: it is inverted, and one constant
-    corrects all of them (C. Baugh and B. Wooley, 1973). With 4-bit operands a and b::
+    (:mod:`hw.arith.bits.carry_save`), so there is one carry propagation in all. A partial product
+    of one operand's sign bit and another bit has a negative weight: it is inverted, and one
+    constant corrects all of them (C. Baugh and B. Wooley, 1973). With 4-bit operands a and b::
 
         row b0      |       ~a3b0  a2b0  a1b0  a0b0 |
         row b1      |  ~a3b1  a2b1  a1b1  a0b1     |

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
+from hw.arith.bits.order_key import is_nan
 from hw.arith.datapath import Datapath
-from hw.arith.multipartite import SCALE, Field, Multipartite, TableParameters
-from hw.arith.order_key import is_nan
 from hw.arith.special_values import select_result
+from hw.arith.tables.multipartite import SCALE, Field, Multipartite, TableParameters
 from hw.ports import Ports, wire_in, wire_out
 
 

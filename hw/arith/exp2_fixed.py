@@ -8,7 +8,7 @@ from typing import ClassVar
 from amaranth.hdl import Cat, Const, Module, Signal, unsigned
 
 from hw.arith.datapath import Datapath, DatapathParameters
-from hw.arith.split_table import fit
+from hw.arith.tables.split_table import fit
 from hw.layout import FixedPoint
 from hw.parameters import require
 from hw.ports import Ports, wire_in, wire_out
@@ -84,8 +84,8 @@ class Exp2Fixed(Datapath[Exp2FixedParameters]):
     """2^-x of an unsigned fixed-point number, as a fixed-point number of at most 1.
 
     With x = n + f, n its integer part, the significand 2^-f comes from tables that are exact at
-    every f (:mod:`hw.arith.split_table`) and is shifted right by n. In units of the result's last
-    place, u = 2^-output, and with p = 2^-precision:
+    every f (:mod:`hw.arith.tables.split_table`) and is shifted right by n. In units of the result's
+    last place, u = 2^-output, and with p = 2^-precision:
 
         s = the greatest multiple of p below 2^-f
         down:  y = floor(s * 2^-n / u) u

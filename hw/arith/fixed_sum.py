@@ -5,9 +5,9 @@ import dataclasses
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 
+from hw.arith.bits.one_hot_shift import FINE, WIDTH, merged, on_multipliers, one_hot, products
 from hw.arith.fixed_to_float import normalise
 from hw.arith.float_format import FP16, FP32
-from hw.arith.one_hot_shift import FINE, WIDTH, merged, on_multipliers, one_hot, products
 from hw.component import Component, on_fpga
 from hw.layout import FLAG
 from hw.ports import Ports, stream_out, wire_in, wire_out

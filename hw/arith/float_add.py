@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
+from hw.arith.bits.leading_zeros import leading_one, shift_to_top
 from hw.arith.datapath import Datapath, FloatParameters
-from hw.arith.leading_zeros import leading_one, shift_to_top
 from hw.layout import FLAG
 from hw.ports import Ports, wire_in, wire_out
 

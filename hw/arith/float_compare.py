@@ -4,8 +4,8 @@ import dataclasses
 
 from amaranth.hdl import Module, Mux, Signal, Value
 
+from hw.arith.bits.order_key import is_nan
 from hw.arith.datapath import Datapath, FloatParameters
-from hw.arith.order_key import is_nan
 from hw.layout import FLAG
 from hw.ports import Ports, wire_in, wire_out
 
@@ -33,7 +33,7 @@ class FloatCompare(Datapath[FloatCompareParameters]):
 
     Structure: one comparator for the magnitudes below the sign, a binary tree of generate and
     propagate bits as in a carry-lookahead adder (Brent and Kung, 1982). Signs, zeros and NaNs
-    correct its result: cheaper than an order key (:mod:`hw.arith.order_key`), which would
+    correct its result: cheaper than an order key (:mod:`hw.arith.bits.order_key`), which would
     complement both operands first.
 
     Examples

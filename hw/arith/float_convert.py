@@ -4,11 +4,11 @@ import dataclasses
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
+from hw.arith.bits.order_key import is_nan
 from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.fixed_to_float import normalise
 from hw.arith.float_format import FloatFormat, find_format
 from hw.arith.float_to_fixed import top_exponent
-from hw.arith.order_key import is_nan
 from hw.parameters import require
 from hw.ports import Ports, wire_in, wire_out
 

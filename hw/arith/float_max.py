@@ -4,9 +4,9 @@ import dataclasses
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 
+from hw.arith.bits.order_key import is_nan
 from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.float_compare import less_than, operand
-from hw.arith.order_key import is_nan
 from hw.ports import Ports, wire_in, wire_out
 
 

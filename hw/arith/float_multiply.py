@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
+from hw.arith.bits.partial_products import pack, product_columns, reduce_columns, rows, unpack
 from hw.arith.datapath import Datapath, FloatParameters, namer
-from hw.arith.partial_products import pack, product_columns, reduce_columns, rows, unpack
 from hw.ports import Ports, wire_in, wire_out
 
 GROUP = 3  # bits that a rounding carry ripples through; whole groups of ones are skipped

@@ -5,11 +5,11 @@ from typing import ClassVar, Self
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
+from hw.arith.bits.leading_zeros import leading_one
+from hw.arith.bits.partial_products import Bit, Columns, reduce_columns, rows
 from hw.arith.datapath import Datapath, FloatParameters, namer
 from hw.arith.float_format import FloatFormat, find_format
-from hw.arith.leading_zeros import leading_one
 from hw.arith.multiply_add_stages import Addends, Normal, Operand, Signs, Sum, unpacked
-from hw.arith.partial_products import Bit, Columns, reduce_columns, rows
 from hw.component import on_fpga
 from hw.ports import Ports, wire_in, wire_out
 

@@ -4,9 +4,9 @@ import dataclasses
 
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
 
+from hw.arith.bits.order_key import is_nan
 from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.float_format import FloatFormat
-from hw.arith.order_key import is_nan
 from hw.layout import FLAG, FixedPoint
 from hw.parameters import require
 from hw.ports import Ports, wire_in, wire_out

@@ -7,9 +7,9 @@ from typing import ClassVar
 from amaranth.hdl import Cat, Module, Signal
 
 from hw.arith.datapath import Datapath
-from hw.arith.multipartite import SCALE, Field, Multipartite, TableParameters
 from hw.arith.special_values import select_result
 from hw.arith.square_root import radicand
+from hw.arith.tables.multipartite import SCALE, Field, Multipartite, TableParameters
 from hw.ports import Ports, wire_in, wire_out
 
 TABLES = {

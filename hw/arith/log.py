@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 
+from hw.arith.bits.leading_zeros import leading_one, shift_to_top
 from hw.arith.datapath import Datapath
-from hw.arith.leading_zeros import leading_one, shift_to_top
-from hw.arith.multipartite import SCALE, Field, Multipartite, TableParameters
 from hw.arith.special_values import classify, normalised, select_result
+from hw.arith.tables.multipartite import SCALE, Field, Multipartite, TableParameters
 from hw.ports import Ports, wire_in, wire_out
 
 TABLES = {

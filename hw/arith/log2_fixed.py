@@ -9,7 +9,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.exp2_fixed import DIGITS, DIRECTIONS
-from hw.arith.split_table import fit
+from hw.arith.tables.split_table import fit
 from hw.layout import FixedPoint, integer
 from hw.parameters import require
 from hw.ports import Ports, wire_in, wire_out
@@ -95,7 +95,8 @@ class Log2Fixed(Datapath[Log2FixedParameters]):
 
     x is shifted to its leading one, x = 2^e (1 + m 2^-p + t) with p = `precision` bits in m and the
     remainder t in [0, 2^-p); the logarithm of the significand comes from tables that are exact at
-    every m (:mod:`hw.arith.split_table`). In units of the result's last place, u = 2^-output:
+    every m (:mod:`hw.arith.tables.split_table`). In units of the result's last place, u =
+    2^-output:
 
         down:  y = e + floor(log2(1 + m 2^-p) / u) u
         up:    y = e + ceil(log2(1 + (m + 1) 2^-p) / u) u     (m itself where t is always 0)

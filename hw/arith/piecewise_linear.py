@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.float_format import FloatFormat
 from hw.arith.float_multiply_add import FloatMultiplyAdd, FloatMultiplyAddParameters
-from hw.arith.lines import FUNCTIONS, Lines
+from hw.arith.tables.lines import FUNCTIONS, Lines
 from hw.layout import index
 from hw.parameters import require
 from hw.ports import Ports, wire_in, wire_out
@@ -63,8 +63,9 @@ class PiecewiseLinear(Datapath[PiecewiseLinearParameters]):
 
     i is the number of bounds below x: an interval includes its upper bound. NaN gives NaN, and an
     infinite x on a line with slope 0 gives its intercept. The default lines are least-squares fits
-    of e^x on (-inf, 0] as LAD uses (:func:`hw.arith.lines.exponential`): for 8 intervals in FP16 at
-    most 0.0074 off, for 16 at most 0.0018; the first line is 0. The last line extends above 0.
+    of e^x on (-inf, 0] as LAD uses (:func:`hw.arith.tables.lines.exponential`): for 8 intervals in
+    FP16 at most 0.0074 off, for 16 at most 0.0018; the first line is 0. The last line extends above
+    0.
 
     Latency: `stages`. Throughput: one result per cycle. Every bound has a comparator with a
     constant, and the comparators' results select the coefficients directly.

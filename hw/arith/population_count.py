@@ -5,7 +5,7 @@ import heapq
 
 from amaranth.hdl import Cat, Module, Signal, Value
 
-from hw.arith.carry_save import CARRY, CARRY_LATE, SUM, SUM_LATE
+from hw.arith.bits.carry_save import CARRY, CARRY_LATE, SUM, SUM_LATE
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.layout import count, mask
 from hw.parameters import require

@@ -4,9 +4,9 @@ import dataclasses
 
 from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value, ValueLike
 
+from hw.arith.bits.leading_zeros import leading_one, shift_to_top
+from hw.arith.bits.order_key import is_nan
 from hw.arith.float_format import FloatFormat
-from hw.arith.leading_zeros import leading_one, shift_to_top
-from hw.arith.order_key import is_nan
 
 
 @dataclasses.dataclass(frozen=True)

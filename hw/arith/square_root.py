@@ -9,7 +9,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from hw.arith.datapath import Datapath, FloatParameters, Registers
 from hw.arith.float_format import FloatFormat
 from hw.arith.special_values import classify, normalised, select_result
-from hw.arith.split_table import fit
+from hw.arith.tables.split_table import fit
 from hw.ports import Ports, wire_in, wire_out
 
 # Significand bits up to which tables have the smaller product of area and delay.
@@ -49,10 +49,10 @@ class SquareRoot(Datapath[SquareRootParameters]):
 
     The operand is normalised to u 4^e with 1 <= u < 4, so that the root of u is the significand of
     the result. In formats of at most 16 bits, two tables with solved entries
-    (:mod:`hw.arith.split_table`) give the rounded root. In longer ones a restoring array finds it
-    digit by digit, one row of subtractors for each digit: 2 root + 1/2 is subtracted from the
-    remainder if the difference is not negative. One digit more than the mantissa has decides the
-    rounding, because no root is exactly between two numbers.
+    (:mod:`hw.arith.tables.split_table`) give the rounded root. In longer ones a restoring array
+    finds it digit by digit, one row of subtractors for each digit: 2 root + 1/2 is subtracted from
+    the remainder if the difference is not negative. One digit more than the mantissa has decides
+    the rounding, because no root is exactly between two numbers.
 
     The root of -0 is -0, of other negative numbers NaN. With `flush_subnormals`, subnormal operands
     count as zeros of their sign; no result is subnormal.

@@ -9,9 +9,9 @@ from amaranth.hdl import Module, Mux, Signal, Value, signed
 
 from hw.arith.exp2_fixed import significands
 from hw.arith.float_format import FP16
-from hw.arith.multipartite import Field, Multipartite
 from hw.arith.reciprocal import double_reciprocal
-from hw.arith.split_table import fit
+from hw.arith.tables.multipartite import Field, Multipartite
+from hw.arith.tables.split_table import fit
 
 FRACTION = 14
 """Fraction bits of an exponential's argument."""

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, signed
 
 from hw.arith.exp2_fixed import significands
 from hw.arith.float_format import FP16
-from hw.arith.split_table import fit
+from hw.arith.tables.split_table import fit
 from hw.arith.wide_exponent import LOG2_E, POWER, SIGNIFICAND
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out

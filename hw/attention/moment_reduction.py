@@ -2,11 +2,11 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
+from hw.arith.bits.leading_zeros import leading_one, shift_to_top
 from hw.arith.fixed_sum import significand
 from hw.arith.float_format import FP16, FP32
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.inverse_square_root import double_root
-from hw.arith.leading_zeros import leading_one, shift_to_top
 from hw.arith.wide_exponent import EXPONENT, INVERSE_ROOT, INVERSE_WIDTH
 from hw.attention.delay import delay
 from hw.component import Component

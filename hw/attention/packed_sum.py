@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 
+from hw.arith.bits.partial_products import pack, product_columns, reduce_columns, rows, unpack
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.fixed_to_float import normalise
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32, FloatFormat
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
-from hw.arith.partial_products import pack, product_columns, reduce_columns, rows, unpack
 from hw.ports import Ports, wire_in, wire_out
 
 ACCUMULATORS = {

@@ -3,9 +3,9 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data
 
+from hw.arith.bits.leading_zeros import leading_one, shift_to_top
+from hw.arith.bits.order_key import is_nan
 from hw.arith.float_format import FP16
-from hw.arith.leading_zeros import leading_one, shift_to_top
-from hw.arith.order_key import is_nan
 from hw.arith.reciprocal import double_reciprocal
 from hw.arith.wide_exponent import EXPONENT, INVERSE, INVERSE_WIDTH, POWER, SIGNIFICAND
 from hw.attention.binary_exponent import FARTHEST, OCTAVES, BinaryExponent, Term

@@ -3,10 +3,10 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
+from hw.arith.bits.leading_zeros import leading_one, shift_to_top
+from hw.arith.bits.one_hot_shift import leading_one_hot, on_multipliers
 from hw.arith.datapath import Datapath
 from hw.arith.float_format import FP16, FloatFormat
-from hw.arith.leading_zeros import leading_one, shift_to_top
-from hw.arith.one_hot_shift import leading_one_hot, on_multipliers
 from hw.attention.packed_sum import WideProductParameters
 from hw.ports import Ports, wire_in, wire_out
 

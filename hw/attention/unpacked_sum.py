@@ -20,11 +20,8 @@ import dataclasses
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import data
 
-from hw.arith.datapath import Datapath, namer, without
-from hw.arith.float_add import shift_right
-from hw.arith.float_format import FP16
-from hw.arith.leading_zeros import leading_one, shift_to_top
-from hw.arith.one_hot_shift import (
+from hw.arith.bits.leading_zeros import leading_one, shift_to_top
+from hw.arith.bits.one_hot_shift import (
     FINE,
     WIDTH,
     merged,
@@ -32,6 +29,9 @@ from hw.arith.one_hot_shift import (
     one_hot,
     products,
 )
+from hw.arith.datapath import Datapath, namer, without
+from hw.arith.float_add import shift_right
+from hw.arith.float_format import FP16
 from hw.attention.packed_sum import LoopAddParameters, PackedSums, WideProductParameters
 from hw.attention.unpacked_product import (
     EXPONENT,

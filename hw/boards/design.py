@@ -20,7 +20,7 @@ from hw.boards.stream_ports import bytes_of
 from hw.boards.uart import FEWEST, MOST
 from hw.catalogue import Block
 from hw.component import ON_FPGA
-from hw.export import export, to_rtlil, to_verilog
+from hw.emit.export import export, to_rtlil, to_verilog
 from hw.parameters import ParameterError, Parameters, require, require_one_of
 
 MOST_ROWS = 1024

@@ -7,9 +7,9 @@ from functools import cached_property
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import data, wiring
 
+from hw.arith.bits.order_key import is_nan
 from hw.arith.fixed_sum import SUM
 from hw.arith.float_format import FP16
-from hw.arith.order_key import is_nan
 from hw.component import Component
 from hw.kllm.centroid_sum import CentroidSum, CentroidSumParameters
 from hw.kllm.column_scale import ColumnScale, ColumnScaleParameters, join_sums

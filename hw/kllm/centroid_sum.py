@@ -7,10 +7,10 @@ from typing import ClassVar
 from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
 from amaranth.lib import data, wiring
 
+from hw.arith.bits.partial_products import Bit, Columns, pack, reduce_columns, rows, unpack
 from hw.arith.fixed_sum import carry_save
 from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
 from hw.arith.float_format import FP32
-from hw.arith.partial_products import Bit, Columns, pack, reduce_columns, rows, unpack
 from hw.component import Component
 from hw.kllm.sparse_path import select
 from hw.layout import FLAG, FixedPoint, index

@@ -5,9 +5,9 @@ import dataclasses
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
+from hw.arith.bits.order_key import is_nan, to_key
 from hw.arith.float_format import FP16
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
-from hw.arith.order_key import is_nan, to_key
 from hw.component import Component
 from hw.kllm.orizuru_unit import select
 from hw.layout import FLAG, index, mask

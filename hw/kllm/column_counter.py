@@ -7,7 +7,7 @@ from typing import ClassVar
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data
 
-from hw.arith import carry_save
+from hw.arith.bits import carry_save
 from hw.arith.datapath import Registers
 from hw.component import Component, on_fpga
 from hw.kllm.concat_unit import ConcatUnit, ConcatUnitParameters

@@ -6,10 +6,10 @@ from typing import ClassVar
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import enum
 
+from hw.arith.bits.order_key import is_nan
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.float_format import FP16
 from hw.arith.float_to_fixed import FloatToFixed, FloatToFixedParameters
-from hw.arith.order_key import is_nan
 from hw.arith.reciprocal import Reciprocal, ReciprocalParameters
 from hw.arith.square_root import SquareRoot, SquareRootParameters
 from hw.arith.wide_exponent import (

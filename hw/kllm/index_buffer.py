@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data
 
 from hw.component import Component
-from hw.kllm.replay_memory import ReplayMemory, ReplayMemoryParameters
+from hw.kllm.core.replay_memory import ReplayMemory, ReplayMemoryParameters
 from hw.layout import FLAG, count, index, mask
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out

@@ -5,23 +5,23 @@ from typing import Any
 from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 
+from hw.arith.bits.order_key import is_nan
 from hw.arith.float_format import FP16
-from hw.arith.order_key import is_nan
 from hw.component import Component
 from hw.kllm.clustering_unit import ClusteringUnit
 from hw.kllm.codebook_replacement import CodebookReplacement
-from hw.kllm.command_dispatch import CommandDispatch
-from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters, Table
+from hw.kllm.core.command_dispatch import CommandDispatch
+from hw.kllm.core.core_parameters import IN_FLIGHT, CoreParameters, Table
+from hw.kllm.core.lane_array import collect_results, give_products, give_steps, make_lanes
+from hw.kllm.core.scale_replay import ScaleReplay
+from hw.kllm.core.score_path import ScorePath
+from hw.kllm.core.step_join import StepJoin
+from hw.kllm.core.word_fetch import WordFetch
 from hw.kllm.index_buffer import IndexBuffer
-from hw.kllm.lane_array import collect_results, give_products, give_steps, make_lanes
 from hw.kllm.outlier_list import OutlierList
 from hw.kllm.outlier_split import ONE, OutlierSplit
 from hw.kllm.product_table import ProductTable
 from hw.kllm.rms_factor import RmsFactor
-from hw.kllm.scale_replay import ScaleReplay
-from hw.kllm.score_path import ScorePath
-from hw.kllm.step_join import StepJoin
-from hw.kllm.word_fetch import WordFetch
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.combine import fork
 from hw.stream.queue import Queue, QueueParameters

@@ -5,8 +5,8 @@ import dataclasses
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 
+from hw.arith.bits.order_key import from_key, is_nan, to_key
 from hw.arith.float_format import FP16
-from hw.arith.order_key import from_key, is_nan, to_key
 from hw.component import Component
 from hw.kllm.orizuru_unit import OrizuruLeaf, OrizuruMerge
 from hw.layout import FLAG, count, mask, position

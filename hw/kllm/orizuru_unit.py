@@ -13,7 +13,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
-from hw.arith.order_key import EMPTY_KEY, FP16, NAN_KEY, FloatFormat, is_nan_key
+from hw.arith.bits.order_key import EMPTY_KEY, FP16, NAN_KEY, FloatFormat, is_nan_key
 from hw.component import Component
 from hw.kllm.tournament import Tournament
 from hw.layout import index, integer

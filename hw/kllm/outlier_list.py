@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 
 from hw.arith.float_format import FP16
 from hw.component import Component
-from hw.kllm.replay_memory import ReplayMemory, ReplayMemoryParameters
+from hw.kllm.core.replay_memory import ReplayMemory, ReplayMemoryParameters
 from hw.layout import FLAG, count, mask, position
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out

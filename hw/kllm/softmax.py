@@ -6,10 +6,10 @@ from functools import cached_property
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data
 
+from hw.arith.bits.leading_zeros import leading_one, shift_to_top
+from hw.arith.bits.order_key import EMPTY_KEY, from_key, is_nan, to_key
 from hw.arith.float_format import FP16
 from hw.arith.float_to_fixed import FloatToFixed
-from hw.arith.leading_zeros import leading_one, shift_to_top
-from hw.arith.order_key import EMPTY_KEY, from_key, is_nan, to_key
 from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH, SIGNIFICAND, inverse
 from hw.attention.delay import delay_line
 from hw.component import Component

@@ -5,14 +5,14 @@ from amaranth.lib import data, wiring
 
 from hw.arith.float_format import FP16
 from hw.component import Component
-from hw.lad.ac_lane import AcLane
 from hw.lad.active_fetch import position_rows_layout
-from hw.lad.cache_store import CacheStore, cache_row_layout
-from hw.lad.cache_update import OPERATION, CacheUpdate
+from hw.lad.caches.ac_lane import AcLane
+from hw.lad.caches.cache_store import CacheStore, cache_row_layout
+from hw.lad.caches.cache_update import OPERATION, CacheUpdate
+from hw.lad.caches.narrow_operands import RECIPROCAL_STAGES, NarrowOperands
 from hw.lad.linear import linear_ports
 from hw.lad.md import correction_layout
-from hw.lad.narrow_operands import RECIPROCAL_STAGES, NarrowOperands
-from hw.lad.query_products import QueryProducts
+from hw.lad.scores.query_products import QueryProducts
 from hw.lad.tile_parameters import LadTileParameters, StageParameters
 from hw.lad.tile_sizes import LANES
 from hw.layout import FLAG, count

@@ -6,8 +6,8 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, memory
 
 from hw.component import Component
+from hw.lad.caches.row_memory import row_memory
 from hw.lad.md import key_layout
-from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import LadTileParameters, StageParameters
 from hw.layout import index
 from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out

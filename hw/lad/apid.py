@@ -3,13 +3,13 @@
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data
 
+from hw.arith.bits.order_key import to_key
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FP16
-from hw.arith.order_key import to_key
 from hw.component import Component
 from hw.lad.apid_parameters import MODE_BITS, ApidParameters
-from hw.lad.line_tables import HIGHEST_KEY
 from hw.lad.packing_queue import PackingQueue
+from hw.lad.scores.line_tables import HIGHEST_KEY
 from hw.ports import Ports, stream_in, stream_out
 
 

@@ -6,8 +6,8 @@ import functools
 from amaranth.lib import data
 
 from hw.arith.float_format import FP16
-from hw.lad.line_tables import LineTables, line_tables
 from hw.lad.packing_queue import PackingQueueParameters
+from hw.lad.scores.line_tables import LineTables, line_tables
 from hw.layout import FLAG, count, index, mask, position
 from hw.parameters import Parameters, require
 
@@ -33,7 +33,8 @@ class ApidParameters(Parameters):
         default is from ``golden.algorithms.lad``: -10, -6.5, -4.5, -3.25, -2.25, -1.375, -0.625.
     slack
         Largest error of a mode's line where the mode is accepted beyond its interval, in units of
-        2^-16, 0 to 256, see :mod:`hw.lad.line_tables`. 0, as in the paper: the interval alone.
+        2^-16, 0 to 256, see :mod:`hw.lad.scores.line_tables`. 0, as in the paper: the interval
+        alone.
     counter_bits
         Width of a mode's counter.
     """

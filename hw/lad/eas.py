@@ -5,16 +5,16 @@ from typing import Any
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, enum, wiring
 
+from hw.arith.bits.order_key import from_key
 from hw.arith.float_format import FP16
-from hw.arith.order_key import from_key
 from hw.component import Component
-from hw.lad.centre_scores import CentreScores
-from hw.lad.code_scores import CodeScores
-from hw.lad.exact_keys import ExactKeys
 from hw.lad.linear import lend, linear_ports
 from hw.lad.mode_words import ModeWords
-from hw.lad.score_output import ScoreOutput
-from hw.lad.score_source import score_command_layout
+from hw.lad.scores.centre_scores import CentreScores
+from hw.lad.scores.code_scores import CodeScores
+from hw.lad.scores.exact_keys import ExactKeys
+from hw.lad.scores.score_output import ScoreOutput
+from hw.lad.scores.score_source import score_command_layout
 from hw.lad.tile_parameters import LadTileParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import FLAG, index, mask
@@ -53,8 +53,8 @@ class Eas(Component[LadTileParameters]):
     and encodes K for the later steps (or looks for its centre). Then the words of G are read and
     output, with a zero for the new position. Positions before the window whose mode's interval
     begins at `near` or above are M: their scores, and the window's, are products with the
-    whole key. The others' scores are estimated (:mod:`hw.lad.score_source`): they only decide
-    which positions are active.
+    whole key. The others' scores are estimated (:mod:`hw.lad.scores.score_source`): they only
+    decide which positions are active.
 
     m is the largest score, as an order key: NaN is ignored unless all are NaN, and zeros are +0.
 

@@ -5,7 +5,7 @@ from amaranth.lib import data, memory
 
 from hw.arith.float_format import FP16
 from hw.component import Component
-from hw.lad.row_memory import row_memory
+from hw.lad.caches.row_memory import row_memory
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import index, mask
 from hw.ports import Ports, wire_in, wire_out

@@ -8,7 +8,7 @@ from hw.component import Component
 from hw.lad.head_stores import HELD
 from hw.lad.linear import linear_layout
 from hw.lad.prefetch import prefetch_layout
-from hw.lad.score_source import score_command_layout
+from hw.lad.scores.score_source import score_command_layout
 from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from hw.layout import FLAG
 from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out

@@ -9,7 +9,7 @@ from hw.component import Component
 from hw.lad.ac import Ac
 from hw.lad.active_fetch import ActiveFetch, fetch_layout
 from hw.lad.apid import Apid
-from hw.lad.cache_fetch import CacheFetch
+from hw.lad.caches.cache_fetch import CacheFetch
 from hw.lad.eas import Eas, identified_layout
 from hw.lad.head_stores import HELD, HeadStores
 from hw.lad.job_sequence import JobSequence

@@ -8,7 +8,7 @@ from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
 from hw.component import Component
-from hw.lad.row_memory import row_memory
+from hw.lad.caches.row_memory import row_memory
 from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import address, count

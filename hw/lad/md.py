@@ -5,13 +5,13 @@ from typing import Any
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 
+from hw.arith.bits.order_key import to_key
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FP16
-from hw.arith.order_key import to_key
 from hw.component import Component
 from hw.lad.apid_parameters import MODE_BITS
+from hw.lad.caches.counter_rows import CounterRows, counter_row_layout
 from hw.lad.correction import STAGES, Correction
-from hw.lad.counter_rows import CounterRows, counter_row_layout
 from hw.lad.linear import lend, linear_ports
 from hw.lad.tile_parameters import LadTileParameters, StageParameters
 from hw.lad.vpu import Mode, Vpu

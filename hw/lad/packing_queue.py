@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data
 
 from hw.component import Component
-from hw.lad.row_memory import row_memory
+from hw.lad.caches.row_memory import row_memory
 from hw.layout import FLAG, mask
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_out, wire_in, wire_out

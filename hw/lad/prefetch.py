@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, memory
 
 from hw.component import Component
-from hw.lad.row_memory import row_memory
+from hw.lad.caches.row_memory import row_memory
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import count, index
 from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out

@@ -3,7 +3,7 @@
 from amaranth.hdl import Cat, Module, Value
 
 from hw.component import Component
-from hw.lad.cache_store import cache_row_layout
+from hw.lad.caches.cache_store import cache_row_layout
 from hw.lad.md import counter_row_layout
 from hw.lad.tile_parameters import LadTileParameters
 from hw.ports import Ports, stream_in, stream_out, wire_in

@@ -6,8 +6,8 @@ from typing import Self
 
 from hw.arith.float_format import FP16
 from hw.lad.apid_parameters import ApidParameters
-from hw.lad.line_tables import LineTables, line_tables
 from hw.lad.memory_map import Region, place_regions
+from hw.lad.scores.line_tables import LineTables, line_tables
 from hw.lad.vpu import VpuParameters
 from hw.parameters import Parameters, require
 

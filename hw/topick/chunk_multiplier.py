@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
-from hw.arith import carry_save
+from hw.arith.bits import carry_save
 from hw.arith.datapath import Registers
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out

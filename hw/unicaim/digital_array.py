@@ -4,7 +4,7 @@ import dataclasses
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
-from hw.arith.carry_save import add_rows
+from hw.arith.bits.carry_save import add_rows
 from hw.arith.datapath import Registers
 from hw.arith.population_count import PopulationCount, PopulationCountParameters
 from hw.component import Component

@@ -7,7 +7,7 @@ from typing import Self
 from amaranth.hdl import Cat, Const, Module, Signal, Value, unsigned
 from amaranth.lib import memory
 
-from hw.arith.carry_save import add_rows
+from hw.arith.bits.carry_save import add_rows
 from hw.arith.datapath import Registers
 from hw.arith.population_count import PopulationCount, PopulationCountParameters
 from hw.parameters import require

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
-from hw.arith.partial_products import Bit, Columns, reduce_columns, rows
+from hw.arith.bits.partial_products import Bit, Columns, reduce_columns, rows
 from hw.component import Component
 from hw.parameters import Parameters
 from hw.ports import Ports, wire_in, wire_out

@@ -5,8 +5,8 @@ import os
 import re
 from pathlib import Path
 
-from hw.arguments import add_set
 from hw.catalogue import Block, find
+from hw.emit.arguments import add_set
 from hw.parameters import Parameters
 
 

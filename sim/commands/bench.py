@@ -22,7 +22,7 @@ from rich.table import Table
 
 from hw.catalogue import Block, find
 from hw.component import ModuleLibrary
-from hw.export import module_name, to_rtlil, to_verilog
+from hw.emit.export import module_name, to_rtlil, to_verilog
 from hw.kllm.orizuru import OrizuruParameters
 from hw.parameters import Parameters
 from sim.commands.arguments import count

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golden.files import check_writable
-from hw.arguments import add_set
 from hw.catalogue import Block, blocks, find
 from hw.component import ON_FPGA
-from hw.export import module_name
+from hw.emit.arguments import add_set
+from hw.emit.export import module_name
 from hw.parameters import ParameterError
 from sim.commands.stages import Stages
 from sim.commands.terminal import print_table

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from golden import InputError
 from golden.lm.commands import check_output
-from hw.arguments import add_set
+from hw.emit.arguments import add_set
 from sim.commands.arguments import add_trust, count
 from sim.commands.engines import NONE
 from sim.commands.run import add_board, make_choice, refuse_without_board

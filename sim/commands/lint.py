@@ -8,8 +8,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from hw.catalogue import Block, find, select
+from hw.emit.verilog import WAIVERS, unwaived
 from hw.parameters import Parameters
-from hw.verilog import WAIVERS, unwaived
 from sim.commands.arguments import add_execution, execution
 from sim.core import processes, yosys
 from sim.core.design import MODULE, Design, generate
@@ -108,7 +108,7 @@ def register(commands) -> None:
         "lint",
         description=(
             "Check every preset's Verilog with Verilator -Wall (less the waivers listed in "
-            "hw/verilog.py, each with its reason) and with Yosys: no latches, no black "
+            "hw/emit/verilog.py, each with its reason) and with Yosys: no latches, no black "
             "boxes, nothing undriven or driven twice."
         ),
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 
 from golden.files import check_writable, file_sha256
-from hw.arguments import add_set
 from hw.catalogue import Block, configurations, select
 from hw.component import MULTIPLIERS
+from hw.emit.arguments import add_set
 from hw.parameters import ParameterError
 from sim.commands.arguments import add_execution, count, execution
 from sim.commands.terminal import print_table

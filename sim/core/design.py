@@ -17,7 +17,7 @@ from golden.files import replacing
 from hw.arith.datapath import Datapath
 from hw.arith.streamed import Streamed
 from hw.catalogue import Block
-from hw.export import export, module_name, to_rtlil, to_verilog
+from hw.emit.export import export, module_name, to_rtlil, to_verilog
 from hw.parameters import Parameters
 from sim.core import cache
 from sim.core.tools import ROOT, SYSTEMVERILOG, VERILOG_2005, UnusableFile, build_folder

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from hw.export import complaint_of
+from hw.emit.export import complaint_of
 from sim.core import processes
 from sim.core.tools import ToolError
 

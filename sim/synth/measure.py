@@ -7,7 +7,7 @@ from pathlib import Path
 
 from golden.files import replacing
 from hw.catalogue import find
-from hw.export import module_name, to_rtlil
+from hw.emit.export import module_name, to_rtlil
 from hw.parameters import Parameters
 from sim.synth import ecp5, liberty, report
 from sim.synth.flow import MODES, Mapper

@@ -7,7 +7,7 @@ from golden.arith.adder_tree import adder_tree
 from golden.arith.float_add import float_add
 from hw.arith.adder_tree import AdderTreeParameters, spread
 from hw.catalogue import find
-from hw.export import export
+from hw.emit.export import export
 from sim.drivers.run import load_testbench
 from tests.support.arith.functions import run
 

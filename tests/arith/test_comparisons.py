@@ -1,6 +1,6 @@
 """Maximum, minimum and comparison: all pairs of 8-bit numbers, FP32 by proof.
 
-All pairs of 16-bit numbers are in ``tests/sim/test_exhaustive.py``.
+All pairs of 16-bit numbers are in ``tests/sim/commands/test_exhaustive.py``.
 """
 
 import struct

@@ -12,7 +12,7 @@ from amaranth.sim import Simulator
 from hw.arith.datapath import Datapath, DatapathParameters, Registers
 from hw.arith.streamed import Streamed
 from hw.catalogue import Block
-from hw.export import export
+from hw.emit.export import export
 from hw.parameters import ParameterError
 from hw.ports import Ports, wire_in, wire_out
 from sim.core import payload

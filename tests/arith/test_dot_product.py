@@ -10,7 +10,7 @@ from golden.arith.float_add import float_add
 from golden.arith.float_multiply import float_multiply
 from hw.arith.dot_product import DotProductParameters
 from hw.catalogue import find
-from hw.export import export
+from hw.emit.export import export
 from sim.drivers.run import load_testbench
 from tests.support.arith.functions import run
 

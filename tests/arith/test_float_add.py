@@ -1,6 +1,6 @@
 """Addition and subtraction: every pair of 8-bit numbers, proofs against IEEE 754 for FP32.
 
-All pairs of 16-bit numbers are in ``tests/sim/test_exhaustive.py``.
+All pairs of 16-bit numbers are in ``tests/sim/commands/test_exhaustive.py``.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Multiplication: all pairs of 8-bit numbers, FP32 samples, registers, the bit-exact model.
 
-All pairs of 16-bit numbers are in ``tests/sim/test_exhaustive.py``.
+All pairs of 16-bit numbers are in ``tests/sim/commands/test_exhaustive.py``.
 """
 
 import ml_dtypes

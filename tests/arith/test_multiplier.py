@@ -3,9 +3,9 @@
 import pytest
 from amaranth.hdl import Module, Signal
 
-from hw.arith import partial_products
+from hw.arith.bits import partial_products
 from hw.catalogue import find
-from hw.export import export
+from hw.emit.export import export
 from hw.parameters import ParameterError
 from sim.checks.exhaustive.exhaustive import Exhaustive
 from sim.core.design import generate

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from hw.catalogue import find
-from hw.export import module_name, to_rtlil
+from hw.emit.export import module_name, to_rtlil
 from sim.core.stalls import PATTERNS
 from sim.drivers.run import run
 from sim.synth import libraries

@@ -7,8 +7,7 @@ from amaranth.hdl import Assert, Cat, Const, Cover, Elaboratable, Module, Mux, S
 from amaranth.sim import Simulator
 
 from golden.kllm.orizuru import order_key
-from hw.arith.float_format import BF16, FP16, FP32, FloatFormat
-from hw.arith.order_key import (
+from hw.arith.bits.order_key import (
     EMPTY_KEY,
     NAN_KEY,
     from_key,
@@ -16,6 +15,7 @@ from hw.arith.order_key import (
     is_nan_key,
     to_key,
 )
+from hw.arith.float_format import BF16, FP16, FP32, FloatFormat
 from tests.support.formal import find_fault, prove_block
 from tests.support.kllm import orizuru_spec
 

@@ -10,8 +10,8 @@ from amaranth.sim import Simulator
 from golden.arith.formats import from_bits, to_bits
 from golden.arith.piecewise_linear import lines_of, piecewise_linear
 from hw.arith.float_format import FORMATS
-from hw.arith.lines import Lines, exponential, nearest
 from hw.arith.piecewise_linear import PiecewiseLinear, PiecewiseLinearParameters
+from hw.arith.tables.lines import Lines, exponential, nearest
 from hw.catalogue import find
 from tests.support.arith.functions import every, run
 

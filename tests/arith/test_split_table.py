@@ -9,7 +9,7 @@ from amaranth.sim import Simulator
 
 from hw.arith.exp2_fixed import significands
 from hw.arith.log2_fixed import logarithms
-from hw.arith.split_table import SplitTable, fit
+from hw.arith.tables.split_table import SplitTable, fit
 
 
 def evaluate(table: SplitTable, index: int) -> int:

@@ -15,7 +15,7 @@ for name in sys.argv[1:]:
     importlib.import_module(name)
 from golden.arith.exp2_fixed import significands as golden
 from hw.arith.exp2_fixed import significands
-from hw.arith.split_table import fit
+from hw.arith.tables.split_table import fit
 print([function.cache_info().misses for function in (fit, significands, golden)])
 """
 

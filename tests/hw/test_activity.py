@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hw.catalogue import find
-from hw.export import to_rtlil
+from hw.emit.export import to_rtlil
 from sim.synth import SynthesisError, function, liberty, libraries, power
 from sim.synth.activity import RUNS, Activity
 from sim.synth.delays import delays

@@ -13,7 +13,7 @@ import pytest
 from hw import __main__ as cli
 from hw import catalogue
 from hw.catalogue import blocks, find
-from hw.progress import Progress
+from hw.emit.progress import Progress
 from sim.core.tools import ROOT
 
 NAMES = [block.name for block in blocks()]
@@ -133,7 +133,7 @@ def test_outputs_are_checked_before_the_work(run, monkeypatch, tmp_path):
     access = os.access
     # The administrator may write anywhere.
     monkeypatch.setattr(
-        "hw.export.os.access", lambda p, mode: access(p, mode) and Path(p).name != "kept"
+        "hw.emit.export.os.access", lambda p, mode: access(p, mode) and Path(p).name != "kept"
     )
     fault = run("verilog stream.queue -o kept/new/folder")
     assert fault == (2, "", "error: kept: Permission denied\n", [])

@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.catalogue import Block, blocks, find
 from hw.component import Component
-from hw.export import to_rtlil, to_verilog
+from hw.emit.export import to_rtlil, to_verilog
 from hw.parameters import Parameters
 from hw.ports import Ports, wire_in, wire_out
 from sim.core import payload

@@ -17,7 +17,7 @@ from amaranth.lib import data, stream
 from hw.arith.datapath import Datapath
 from hw.catalogue import Block, blocks, find
 from hw.component import MULTIPLIERS, Component, ModuleLibrary
-from hw.export import (
+from hw.emit.export import (
     Export,
     ExportError,
     _drop_unread_elements,
@@ -28,10 +28,10 @@ from hw.export import (
     to_rtlil,
     to_verilog,
 )
+from hw.emit.show import describe
+from hw.emit.verilog import unwaived
 from hw.parameters import Parameters
 from hw.ports import Ports, wire_in, wire_out
-from hw.show import describe
-from hw.verilog import unwaived
 from sim.core import payload
 from sim.core.design import generate
 from sim.core.stalls import PATTERNS
@@ -192,7 +192,7 @@ def test_twice_the_same(name, exported):
 def test_the_same_in_a_fresh_process(names, exported):
     """Whatever the hash seed, and whatever was exported before."""
     script = (
-        "from hw.catalogue import find\nfrom hw.export import export\n"
+        "from hw.catalogue import find\nfrom hw.emit.export import export\n"
         f"for block in map(find, {names[::-1]}):\n"
         "    made = export(block, block.parameters_class.preset('first'))\n"
         "    print(block.name, made.sidecar['sha256'])"
@@ -232,7 +232,7 @@ def test_a_folder_that_cannot_be_written_is_left_alone(exported, tmp_path, monke
         raise OSError(28, "No space left on device")
 
     out = tmp_path / "out"
-    for function in ("hw.export.os.replace", "pathlib.Path.write_text"):
+    for function in ("hw.emit.export.os.replace", "pathlib.Path.write_text"):
         with monkeypatch.context() as patch:
             patch.setattr(function, full)
             with pytest.raises(OSError, match="No space left"):
@@ -241,7 +241,7 @@ def test_a_folder_that_cannot_be_written_is_left_alone(exported, tmp_path, monke
     old = out / f"{made.name}.v"
     old.write_text("old")
     with monkeypatch.context() as patch:
-        patch.setattr("hw.export.os.replace", full)
+        patch.setattr("hw.emit.export.os.replace", full)
         with pytest.raises(OSError):
             made.write(out)
     assert os.listdir(out) == [old.name] and old.read_text() == "old"

@@ -9,12 +9,12 @@ import re
 import pytest
 from amaranth.hdl import Shape
 
-from hw import contracts
 from hw.arith.datapath import Datapath
 from hw.catalogue import FOLDERS, blocks, find
-from hw.export import sidecar
+from hw.emit import contracts
+from hw.emit.export import sidecar
+from hw.emit.show import describe, meaning, rules, text
 from hw.ports import list_ports
-from hw.show import describe, meaning, rules, text
 from sim.core import payload
 from sim.core.design import generate
 from sim.core.tools import ROOT

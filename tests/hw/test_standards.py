@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from hw.catalogue import blocks, find
-from hw.verilog import WAIVERS, unwaived
-from hw.verilog_body import START_LINES
+from hw.emit.verilog import WAIVERS, unwaived
+from hw.emit.verilog_body import START_LINES
 from sim.core.design import Design, generate
 from sim.core.tools import verilator
 from sim.core.user_verilog import generated_ports

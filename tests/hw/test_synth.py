@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw import __main__ as cli
 from hw.catalogue import find
-from hw.export import to_rtlil
+from hw.emit.export import to_rtlil
 from sim.core.jobs import kept
 from sim.core.tools import ToolError
 from sim.drivers.run import run as simulate

@@ -8,14 +8,14 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import Out
 
-from hw import header
 from hw.arith.float_format import FP16
 from hw.catalogue import blocks, find
 from hw.component import Component
-from hw.export import export, to_rtlil, to_verilog
+from hw.emit import header
+from hw.emit.export import export, to_rtlil, to_verilog
+from hw.emit.verilog import name_memory_ports, plain_names, readable, with_comments
 from hw.layout import FixedPoint, index
 from hw.ports import Ports, list_ports, ordered_ports, stream_in, stream_out, wire_in, wire_out
-from hw.verilog import name_memory_ports, plain_names, readable, with_comments
 
 
 def test_plain_names_are_new_ones():

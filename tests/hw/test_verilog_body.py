@@ -10,12 +10,12 @@ from amaranth.lib.memory import Memory
 
 from hw.catalogue import blocks
 from hw.component import Component
-from hw.export import to_rtlil, to_verilog
+from hw.emit.export import to_rtlil, to_verilog
+from hw.emit.verilog import readable
+from hw.emit.verilog_body import wrapped
+from hw.emit.verilog_expression import Shapes, UnknownText, inlined, parse, written
+from hw.emit.verilog_process import merge, parse_statements, printed, without_empty
 from hw.ports import Ports, stream_in, stream_out
-from hw.verilog import readable
-from hw.verilog_body import wrapped
-from hw.verilog_expression import Shapes, UnknownText, inlined, parse, written
-from hw.verilog_process import merge, parse_statements, printed, without_empty
 from tests.support.hw.same_hardware import assert_same_hardware
 
 SHAPES = Shapes(

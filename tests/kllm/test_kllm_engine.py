@@ -16,7 +16,7 @@ from golden.lm.commands import open_model
 from golden.lm.model import Llama
 from golden.lm.weights import INPUTS
 from hw.catalogue import find
-from hw.export import export
+from hw.emit.export import export
 from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import ParameterError
 from sim import __main__ as cli

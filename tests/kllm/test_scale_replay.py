@@ -18,8 +18,8 @@ from amaranth.hdl import (
 )
 from amaranth.sim import Simulator
 
-from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
-from hw.kllm.scale_replay import ScaleReplay
+from hw.kllm.core.core_parameters import IN_FLIGHT, CoreParameters
+from hw.kllm.core.scale_replay import ScaleReplay
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.formal import prove_block
 

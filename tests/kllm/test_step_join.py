@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hw.kllm.core_parameters import IN_FLIGHT, TAG_FLAGS, CoreParameters
-from hw.kllm.step_join import StepJoin
+from hw.kllm.core.core_parameters import IN_FLIGHT, TAG_FLAGS, CoreParameters
+from hw.kllm.core.step_join import StepJoin
 
 TINY = CoreParameters(
     *(40, 6, 2),

@@ -7,8 +7,8 @@ import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, Signal, Value
 from amaranth.sim import Simulator
 
-from hw.kllm.core_parameters import CoreParameters
-from hw.kllm.word_fetch import WordFetch
+from hw.kllm.core.core_parameters import CoreParameters
+from hw.kllm.core.word_fetch import WordFetch
 from sim.checks.formal.specs import drive, reset_first, watch
 from tests.support.formal import prove_block
 

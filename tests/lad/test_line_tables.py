@@ -7,8 +7,8 @@ from golden.algorithms.lad import EIGHT_BOUNDS, PAPER_BOUNDS, PiecewiseExp
 from golden.algorithms.lad.piecewise_exp import THIRTEEN_BOUNDS
 from golden.arith.formats import from_bits, to_bits
 from golden.lad import tables as golden
-from hw.arith.order_key import NAN_KEY
-from hw.lad import line_tables as hw
+from hw.arith.bits.order_key import NAN_KEY
+from hw.lad.scores import line_tables as hw
 
 RNG = np.random.default_rng(1)
 RANDOM = [

@@ -9,7 +9,7 @@ import pytest
 from cocotb_tools.runner import get_runner
 
 from hw.catalogue import find
-from hw.export import export, list_ports
+from hw.emit.export import export, list_ports
 from sim.core import payload, tools
 from sim.core.design import generate
 from sim.drivers.cocotb import layout

@@ -10,7 +10,7 @@ from hw.unicaim.unicaim_core import UnicaimCoreParameters
 from sim.core.design import generate
 from sim.drivers.run import load_testbench
 from sim.drivers.run import run as simulate
-from tests.sim.test_generate_mutants import CORES
+from tests.sim.generate.test_generate_mutants import CORES
 from tests.support.ideas import IDEAS, CoreWithoutIdea
 from tests.support.sim.generated import attention_command, write_llama
 

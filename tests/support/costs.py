@@ -45,8 +45,8 @@ DEAREST = 10
 # They begin first, or one of two processes would be left with them at the end.
 FIRST = (
     *("sim/test_every_block_harness", "sim/test_every_block", "hw/test_export"),
-    *("kllm/test_kllm_engine", "lad/test_lad_tile", "boards/test_board", "sim/test_lint"),
-    *("sim/test_generate_lad", "sim/test_generate", "sim/test_exhaustive"),
+    *("kllm/test_kllm_engine", "lad/test_lad_tile", "boards/test_board", "sim/commands/test_lint"),
+    *("sim/generate/test_generate_lad", "sim/generate/test_generate"),
 )
 
 started = pytest.StashKey[float]()

@@ -12,7 +12,7 @@ from golden.unicaim.cell_array import FRACTION, cell_errors, line_scores
 from golden.unicaim.cells import query_planes, row_scores
 from hw.__main__ import main
 from hw.catalogue import blocks, find
-from hw.export import export
+from hw.emit.export import export
 from hw.unicaim.array import UnicaimArray
 from hw.unicaim.cell_array import CellArray, CellArrayParameters
 from hw.unicaim.digital_array import DigitalArray

@@ -16,7 +16,7 @@ IDLE, TABLES, OWN, WAIT, CENTRES, SCALED, DIVIDED, WRITTEN, DONE = range(9)
 
 
 class CentreSource:
-    """As :class:`hw.lad.centre_scores.CentreScores`.
+    """As :class:`hw.lad.scores.centre_scores.CentreScores`.
 
     The three tables are read, then a centre a cycle, then a pair of scores a cycle; the first head
     of a kv head multiplies the new key with itself before, and writes its words after.

@@ -13,7 +13,7 @@ READ, WRITE, ROWS = -1, -2, -3
 
 
 class CodeSource:
-    """As :class:`hw.lad.code_scores.CodeScores`.
+    """As :class:`hw.lad.scores.code_scores.CodeScores`.
 
     A store takes its rows, then the largest magnitude, a product with the key and the shift of the
     code to its place; scores take a row of units each, then the codes, a pair of keys a cycle.

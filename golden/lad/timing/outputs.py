@@ -107,7 +107,7 @@ EMPTY, USED, SCALARS, READ, FIRST, SECOND, LAST = range(7)
 
 
 class CacheRows:
-    """As :class:`hw.lad.cache_store.CacheStore`: rows loaded, columns written as they are set."""
+    """As :class:`hw.lad.caches.cache_store.CacheStore`: rows loaded, columns written."""
 
     def __init__(self, timing: TimingSizes):
         d, columns = timing.sizes.d, timing.columns
@@ -181,7 +181,7 @@ class CacheRows:
 
 
 class CacheReads:
-    """As :class:`hw.lad.cache_fetch.CacheFetch`: a row a cycle, when its place is free."""
+    """As :class:`hw.lad.caches.cache_fetch.CacheFetch`: a row a cycle, when its place is free."""
 
     def __init__(self, rows: int):
         self._rows = self._place = rows

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from hw.arith.datapath import Datapath
-from hw.export import to_rtlil
+from hw.emit.export import to_rtlil
 from sim.core.tools import ToolError, build_log, compiled_folder
 from sim.core.yosys import yosys
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hw.catalogue import Block
-from hw.export import to_rtlil
+from hw.emit.export import to_rtlil
 from hw.parameters import ParameterError, Parameters
 from sim.core.design import Design, generate, with_streams
 from sim.core.tools import ROOT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hw.export import to_rtlil
+from hw.emit.export import to_rtlil
 from sim.core.tools import ToolError
 from sim.studies.kllm.designs import Design
 from sim.synth import power

@@ -11,7 +11,7 @@ from golden.kllm.centroid_lane import FixedCodebooks
 from golden.kllm.element_function import SILU
 from golden.kllm.kllm_core import Norm, Tables, fixed_tables, tables_of
 from golden.trace import Trace
-from hw.kllm.core_parameters import BEAT
+from hw.kllm.core.core_parameters import BEAT
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.exact_sums import numbers

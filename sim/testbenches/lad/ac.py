@@ -13,7 +13,7 @@ from golden.lad.cycles import ac_cycles
 from golden.trace import Trace
 from hw.lad.ac import AcParameters, attend_layout, attended_layout
 from hw.lad.active_fetch import position_rows_layout
-from hw.lad.cache_store import cache_row_layout
+from hw.lad.caches.cache_store import cache_row_layout
 from hw.lad.md import correction_layout
 from sim.core import payload
 from sim.core.stimulus import Stimulus

@@ -9,7 +9,7 @@ from amaranth.sim import Simulator
 
 from golden.arith.formats import DTYPES, from_bits, is_nan, to_bits
 from hw.arith.datapath import DatapathParameters
-from hw.arith.multipartite import Function, Multipartite
+from hw.arith.tables.multipartite import Function, Multipartite
 from hw.catalogue import Block
 from sim.drivers.run import load_testbench
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench

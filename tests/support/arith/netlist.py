@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from amaranth.hdl import Shape
 
-from hw.export import to_rtlil
+from hw.emit.export import to_rtlil
 from sim.core.yosys import yosys
 
 _SCRIPT = [

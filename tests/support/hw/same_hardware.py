@@ -4,10 +4,10 @@ import re
 import tempfile
 from pathlib import Path
 
-from hw.export import yosys_verilog
-from hw.verilog import plain
-from hw.verilog_body import Body, inputs_of, wrapped
-from hw.verilog_passes import readable_body
+from hw.emit.export import yosys_verilog
+from hw.emit.verilog import plain
+from hw.emit.verilog_body import Body, inputs_of, wrapped
+from hw.emit.verilog_passes import readable_body
 from sim.core import yosys
 
 READ = "read_verilog {side}.v; proc; opt_clean; memory_map; opt_clean; write_rtlil {side}.il"

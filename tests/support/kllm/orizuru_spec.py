@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from amaranth.hdl import Assert, Cat, Const, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
-from hw.arith.order_key import FP16, NAN_KEY, FloatFormat, is_nan_key, to_key
+from hw.arith.bits.order_key import FP16, NAN_KEY, FloatFormat, is_nan_key, to_key
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 
 ENDS = ("max", "min")

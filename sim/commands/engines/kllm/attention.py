@@ -9,7 +9,7 @@ from golden.algorithms.kllm.attention import OUTLIERS, Codebooks, integer_tables
 from golden.arith.float_multiply import float_multiply
 from golden.kllm.kllm_core import tables_of
 from golden.lm.weights import Config
-from hw.kllm.core_parameters import BEAT
+from hw.kllm.core.core_parameters import BEAT
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.commands.engines.attention import LayerRun, RtlAttention
 from sim.commands.engines.record import LayerStep

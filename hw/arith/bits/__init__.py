@@ -1,0 +1,1 @@
+"""Operations on bits that arithmetic units are made of."""

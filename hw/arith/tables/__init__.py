@@ -1,0 +1,1 @@
+"""Tables that arithmetic units are made of."""

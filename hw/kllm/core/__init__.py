@@ -1,0 +1,1 @@
+"""Parts of the core: commands, words from memory, replayed scales, lanes, scores."""
