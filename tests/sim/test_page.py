@@ -166,13 +166,13 @@ def test_every_block_of_the_catalogue_is_in_a_filled_box(paper):
     for box in paper.diagram.boxes:
         assert bool(box.built) == (box.link not in ("", OUTSIDE)), box.name
         for name in box.built:
-            files = [ROOT / "hw" / folder / f"{name}.py" for folder in (paper.name, "attention")]
-            assert any(map(Path.is_file, files)), name
+            folders = [ROOT / "hw" / folder for folder in (paper.name, "attention")]
+            assert any(list(folder.rglob(f"{name}.py")) for folder in folders), name
         shown |= {*box.built}
     assert {block.module for block in blocks() if block.folder == paper.name} <= shown
     dashed = [part for part in drawn(paper.diagram, str).split("<g ") if 'class="todo"' in part]
     assert len(dashed) == sum(not box.link for box in paper.diagram.boxes)
-    files = {path.stem for path in (ROOT / "hw" / paper.name).glob("*.py")}
+    files = {path.stem for path in (ROOT / "hw" / paper.name).rglob("*.py")}
     for box in paper.diagram.boxes:
         words = re.sub(r"\W+", "_", box.label.lower()).split("_")
         assert box.link or not {box.name, *words} & files, box.name
