@@ -16,7 +16,8 @@ from hw.ports import CLOCKS
 WAIVERS = (
     ("DECLFILENAME", "*", "a file holds a block and its sub-blocks; its name is the top's"),
     ("WIDTHEXPAND", "*", "Amaranth leaves zero extension in sums and comparisons to the language"),
-    ("WIDTHTRUNC", "*LOGNOT*", "Yosys writes a comparison with zero as a logical not"),
+    ("WIDTHTRUNC", "*Logical operator*", "a number as a condition is its comparison with zero"),
+    ("UNUSEDPARAM", "*", "every member of an enumeration has its name, read or not"),
     ("CASEINCOMPLETE", "*", "every process assigns its defaults before the case statement"),
     ("PROCASSINIT", "*", "registers have an initial value as well as a reset"),
     ("UNUSEDSIGNAL", "*", "sliced intermediate results and named fields have unread bits"),
