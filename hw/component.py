@@ -6,6 +6,7 @@ elaborated, written, compiled and read again. A :class:`Component` built for a
 Without a library (Amaranth's simulator, formal proofs) nothing changes.
 """
 
+import abc
 import dataclasses
 import functools
 import re
@@ -24,7 +25,7 @@ P = TypeVar("P")
 """The class of a component's parameters; None for a component without."""
 
 
-class Component(wiring.Component, Generic[P]):
+class Component(wiring.Component, abc.ABC, Generic[P]):
     """Base of this project's components: like wiring.Component, but shared when exported.
 
     A subclass declares its ports in :meth:`ports`, which reads `parameters` and whatever else the
@@ -50,9 +51,9 @@ class Component(wiring.Component, Generic[P]):
         self.parameters = cast(P, parameters)
         super().__init__({name: port.member for name, port in self.ports().items()})
 
+    @abc.abstractmethod
     def ports(self) -> Ports:
         """The ports, by name: direction, shape and meaning."""
-        raise NotImplementedError
 
     def __new__(cls, *args, **kwargs):
         # Where a component is not used, Amaranth reports the line of its caller.

@@ -76,7 +76,7 @@ class FloatParameters(DatapathParameters):
 D = TypeVar("D", bound=DatapathParameters)
 
 
-class Datapath(Component[D], abc.ABC):
+class Datapath(Component[D]):
     """Base of the arithmetic units.
 
     Latency: `stages` cycles. Throughput: one result per cycle. There is no handshake: every

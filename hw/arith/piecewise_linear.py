@@ -102,7 +102,7 @@ class PiecewiseLinear(Datapath[PiecewiseLinearParameters]):
             "y": wire_out(fmt, "Value of the line of its interval."),
             "interval": wire_out(
                 index(range(count)),
-                "Number of x's interval; for a NaN that of the infinity of its sign.",
+                "Number of x's interval; for a NaN, the interval of the infinity with its sign.",
             ),
         }
 

@@ -1,5 +1,6 @@
 """The ports that decode cores have in common, in one vocabulary."""
 
+import abc
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TypeVar
@@ -15,7 +16,7 @@ from hw.ports import Ports, stream_in, stream_out
 from hw.stream.sequential_reader import SequentialReaderParameters
 
 
-class DecodeParameters(Parameters):
+class DecodeParameters(Parameters, abc.ABC):
     """Base of a decode core's parameters. A subclass is a dataclass with these fields, and defines
     the layouts of its command, its report, its rows and its results.
 
@@ -35,28 +36,28 @@ class DecodeParameters(Parameters):
     parallel = 1
 
     @property
+    @abc.abstractmethod
     def row_layout(self) -> data.ArrayLayout:
         """Elements of a row of q, K and V."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def command_layout(self) -> data.StructLayout:
         """``heads``, ``group``, ``restart``, and the core's own fields."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def report_layout(self) -> data.StructLayout:
         """``length``, ``error``, and the core's own fields."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def output_layout(self) -> data.StructLayout:
         """``o``, ``invalid``, ``last`` of a step."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def cycles(self, steps: Sequence, memory_latency: int = 1, pause: int = 0) -> int:
         """Cycles from the first command offered to the last result or report accepted."""
-        raise NotImplementedError
 
     @cached_property
     def order(self) -> HeadOrderParameters:

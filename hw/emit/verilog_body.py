@@ -116,7 +116,7 @@ class Body:
         self.instances: list[Instance] = []
         self.verbatim: list[str] = []
         self.initial: dict[str, list[str]] = {}  # of memories, by row
-        self.names: dict[str, str] = {}  # of renamed wires, by those of Yosys' text
+        self.names: dict[str, str] = {}  # of renamed wires, by their names in the text of Yosys
         self._inputs = inputs
         for line in head.split("\n")[1:]:
             if port := HEADER_PORT.match(line):

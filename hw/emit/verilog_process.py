@@ -51,7 +51,7 @@ def parse_statements(text: str) -> list:
 
 
 def _statement(reader: Reader) -> list:
-    """One statement, or those of a block; none for a semicolon alone."""
+    """One statement, or the statements of a block; none for a semicolon alone."""
     if reader.accept(";"):
         return []
     if reader.accept("begin"):
@@ -149,7 +149,7 @@ def changed(statements: list, change: Callable[[Statement], Statement]) -> list:
 
 
 def merge(into: list, statements: list) -> None:
-    """Add statements that assign other targets than those of `into`, below equal conditions.
+    """Add statements whose targets `into` does not assign, below equal conditions.
 
     Neither the added ones nor those there were change their order.
     """

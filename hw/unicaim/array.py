@@ -144,7 +144,7 @@ class BitLines(NamedTuple):
     first: Value
 
 
-class UnicaimArray(Component[Any], abc.ABC):
+class UnicaimArray(Component[Any]):
     """Base of the arrays: bit lines in, scores and steps of a search out. See
     :class:`hw.unicaim.digital_array.DigitalArray`.
     """

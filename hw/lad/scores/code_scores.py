@@ -103,7 +103,7 @@ class CodeScores(Component[LadTileParameters]):
     # The new key
 
     def _store(self, m: Module, storing: Signal) -> None:
-        """The new key's code and unit into memory, behind those of the keys before."""
+        """The new key's code and unit into memory, behind the earlier keys."""
         key = _NewKey(self.parameters)
         scale, codes = self._encode(m, key)
         # Rows in which the key's words belong, as far as they are filled.
