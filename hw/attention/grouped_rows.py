@@ -168,7 +168,8 @@ class GroupedRows(Component[GroupedRowsParameters]):
             ]
 
         # Queries go to the lanes in turn, one without a row accepts none; results leave in turn.
-        loading, leaving = Signal(range(p.lanes + 1)), Signal(range(p.lanes + 1))
+        loading = Signal(range(p.lanes + 1))
+        leaving = Signal(range(p.lanes + 1))
         result = stream.Signature(p.lane.output_layout).create()
         route(m, self.q, loading, [lane.q for lane in lanes])
         collect(m, [lane.o for lane in lanes], leaving, result)
