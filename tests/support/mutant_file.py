@@ -36,6 +36,8 @@ class MutantFile:
         self.mutants: dict[str, list[Mutant]] = {instance: [] for instance in instances}
         for mutant in made.mutants:
             self.mutants[mutant.instance].append(mutant)
+        few = {instance: len(of) for instance, of in self.mutants.items() if len(of) < count}
+        assert not few, f"sub-blocks with fewer than {count} mutants, if there are such: {few}"
         self.folder, self.path = folder, folder / "mutants.v"
         self.select(0)
         # The simulator reads the selection when a simulation begins.

@@ -195,9 +195,9 @@ def test_a_row_that_no_output_shows_is_compared(upset, generated):
 
 INSTANCES = (
     "",
-    "arbiter",
-    "store_0",
-    "store_1",
+    "port.arbiter",
+    "stores.store_0",
+    "stores.store_1",
     "eas",
     "eas.source",
     "eas.vpu_0",
@@ -207,13 +207,13 @@ INSTANCES = (
     "active_fetch",
     "md",
     "md.vpu",
-    "md.multiply",
-    "md.alpha",
-    "md.beta",
+    "md.correct.multiply",
+    "md.correct.alpha",
+    "md.correct.beta",
     "ac",
     "ac.lane_0",
     "ac.lane_2",
-    "ac.reciprocal",
+    "ac.operands.reciprocal",
 )
 
 

@@ -88,7 +88,6 @@ def require_mutants_found(
 
     `file` must be in the present folder. Mutants after those are not run.
     """
-    assert len(file.mutants[instance]) == COUNT
     found = 0
     for mutant in file.mutants[instance]:
         file.select(mutant.number)
