@@ -77,7 +77,8 @@ class NarrowOperands(Component[LadTileParameters]):
             m.d.comb += vector.eq(narrow_numbers(m, f"lane_{lane}", numbers, power_of_lane))
         # The scalar: E, or the denominator, whose reciprocal follows.
         m.submodules.narrow_scalar = scalar = FloatConvert(FloatConvertParameters())
-        m.submodules.reciprocal = reciprocal = Reciprocal(
+        # Not by the name of the port, which would get a number in the Verilog.
+        m.submodules.denominator = reciprocal = Reciprocal(
             ReciprocalParameters(stages=RECIPROCAL_STAGES)
         )
         scaled = times_power(m, "e", self.scalars[0], -of_sums)

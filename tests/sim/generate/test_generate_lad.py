@@ -213,7 +213,7 @@ INSTANCES = (
     "ac",
     "ac.lane_0",
     "ac.lane_2",
-    "ac.operands.reciprocal",
+    "ac.operands.denominator",
 )
 
 
