@@ -2,15 +2,10 @@
 
 import pytest
 
-from tests.support.sim.generated import TOKENS, attention_command, result_of, write_llama
+from tests.support.sim.generated import TOKENS, attention_command, result_of
 
 LAYERS, HEADS, KV_HEADS, ROW_BYTES = 3, 4, 2, 16
 SETTINGS = "--set capacity=32 --set depth=8"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_llama(tmp_path_factory.mktemp("baseline"))
 
 
 @pytest.fixture

@@ -13,9 +13,7 @@ from hw.lad.tile_parameters import LadTileParameters
 from sim.commands.engines.attention import LayerRun
 from sim.commands.engines.lad.lad_tile import LadAttention, engine
 from sim.core.design import generate
-from tests.support.mutant_file import MutantFile
 from tests.support.sim.generated import (
-    COUNT,
     TOKENS,
     attention_command,
     require_dense,
@@ -36,11 +34,6 @@ SMALL = {
     "add_stages": 1,
 }
 SETTINGS = " ".join(f"--set {name}={value}" for name, value in SMALL.items())
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_llama(tmp_path_factory.mktemp("generate"))
 
 
 @pytest.fixture
@@ -215,12 +208,6 @@ INSTANCES = (
     "ac.lane_2",
     "ac.operands.denominator",
 )
-
-
-@pytest.fixture(scope="module")
-def mutants(parameters, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mutants")
-    return MutantFile(folder, find(BLOCK), parameters, COUNT, INSTANCES)
 
 
 @pytest.mark.campaign

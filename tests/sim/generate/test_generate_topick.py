@@ -16,26 +16,18 @@ from sim.commands.engines.attention import LayerRun
 from sim.commands.engines.topick import topick_core
 from sim.commands.engines.topick.topick_core import engine
 from sim.core.design import generate
-from tests.support.mutant_file import MutantFile
 from tests.support.sim.generated import (
-    COUNT,
     TOKENS,
     attention_command,
     require_dense,
     require_mutants_found,
     result_of,
     upset_memory,
-    write_llama,
 )
 
 BLOCK = "topick.topick_core"
 DIFFERS = r"transaction \d, stream \w+, beat \d+, field "
 SETTINGS = "--set tokens=32 --set entries=8"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_llama(tmp_path_factory.mktemp("generate"))
 
 
 @pytest.fixture(scope="module")
@@ -206,12 +198,6 @@ INSTANCES = (
     "group_0.lane_0.rpdu",
     "group_0.lane_0.sums",
 )
-
-
-@pytest.fixture(scope="module")
-def mutants(parameters, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mutants")
-    return MutantFile(folder, find(BLOCK), parameters, COUNT, INSTANCES)
 
 
 @pytest.mark.campaign

@@ -12,25 +12,17 @@ from hw.unicaim.unicaim_core import UnicaimCoreParameters
 from sim.commands.engines.attention import LayerRun
 from sim.commands.engines.unicaim.unicaim_core import UnicaimAttention, dense_prompt, engine
 from sim.core.design import generate
-from tests.support.mutant_file import MutantFile
 from tests.support.sim.generated import (
-    COUNT,
     TOKENS,
     attention_command,
     require_dense,
     require_mutants_found,
     result_of,
     upset_memory,
-    write_llama,
 )
 
 BLOCK = "unicaim.unicaim_core"
 OPTIONS = "--capacity 16 --set parallel=4 --set observe=1"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_llama(tmp_path_factory.mktemp("generate"))
 
 
 @pytest.fixture(scope="module")
@@ -186,12 +178,6 @@ INSTANCES = (
     "exact",
     "reorder",
 )
-
-
-@pytest.fixture(scope="module")
-def mutants(parameters, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mutants")
-    return MutantFile(folder, find(BLOCK), parameters, COUNT, INSTANCES)
 
 
 @pytest.mark.campaign
