@@ -12,6 +12,7 @@ from hw.parameters import Parameters
 def meaning(parameters_class: type, name: str) -> str:
     """A parameter's words in its class's docstring, or in the one that this refers to."""
     unresolved = ""
+    # A parameter may be documented where it is inherited from, or refer to another class's words.
     for cls in parameters_class.__mro__:
         found = _entry(inspect.cleandoc(cls.__dict__.get("__doc__") or ""), name)
         if not found:
@@ -31,6 +32,7 @@ def _entry(docstring: str, name: str) -> str:
     for match in re.finditer(rf"^({names})\n((?:    .*\n?|\n(?=    ))+)", docstring, re.M):
         if name in re.findall(r"\w+", match[1]):
             return textwrap.dedent(match[2]).strip()
+    # A docstring of one sentence, such as "n as in X", refers all of its names.
     first = re.match(rf"({names}) (as in :class:`[\w.]+`)", docstring)
     return first[2] if first and name in re.findall(r"\w+", first[1]) else ""
 

@@ -128,6 +128,7 @@ class AdderTree(Datapath[AdderTreeParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
+        # Floating-point sums depend on their order; the model adds in the same pairs.
         elements = [Value.cast(self.i[number]) for number in range(p.n)]
         # Exact sums are independent of the order, so they need no tree of units.
         if p.format == "fixed":

@@ -164,6 +164,8 @@ class DotProduct(Datapath[DotProductParameters]):
         p = self.parameters
         width = len(self.o)
         # Every bit of b times a is a row; bits with a negative weight are inverted.
+        # Products are never summed one by one: the partial products of all pairs go into one
+        # carry-save tree with a single carry propagation at its end.
         rows: list[Value] = []
         excess = 0  # sum of the weights of all inverted bits
         for number, (a, b) in enumerate(pairs):

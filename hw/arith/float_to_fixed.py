@@ -158,6 +158,8 @@ not 'up'
         m.d.comb += distance.eq(field - p.half)
         m.d.comb += shift.eq(distance & (~tiny).replicate(len(distance)))
         window = significand
+        # The shorter shifts come first: the word grows with each level, so the early ones are
+        # narrow.
         for level in range(len(shift)):
             wider = Signal(min(len(window) + (1 << level), mantissa + 1 + most), name=f"by{level}")
             m.d.comb += wider.eq(Mux(shift[level], window << (1 << level), window))

@@ -32,6 +32,7 @@ def unpacked(m: Module, name: str, bits: Value, fmt: FloatFormat, flush: bool) -
     nan = bits[:-1].all()
     if fmt.infinities:
         nan = highest & fraction.any()
+    # The leading bit of a significand is the exponent's OR, so subnormals need no other path.
     # A subnormal number that is flushed has a significand of zeros.
     kept = fraction & normal.replicate(fmt.mantissa) if flush else fraction
     return Operand(

@@ -68,6 +68,8 @@ class PopulationCount(Datapath[PopulationCountParameters]):
         columns[0] = [(0.0, number, bit) for number, bit in enumerate(self.i)]
         for heap, carries in zip(columns[:-1], columns[1:], strict=True):
             heapq.heapify(heap)
+            # Bits that arrive first are added first (Dadda's and Wallace's trees do not look at
+            # delays), so late bits meet few adders.
             while len(heap) > 1:
                 adders += 1
                 bits = [heapq.heappop(heap) for _ in range(min(3, len(heap)))]

@@ -67,6 +67,8 @@ def normalised(
     exponent = Signal(shape, name=f"{name}_exponent")
     m.d.comb += [fraction.eq(mantissa), exponent.eq(field + offset)]
     if subnormal is not None:
+        # Subnormals are normalised first, so the arithmetic behind sees only numbers with a leading
+        # one.
         leading = leading_one(m, mantissa, f"{name}_leading")
         normal = shift_to_top(m, mantissa, leading, f"{name}_normal")
         with m.If(subnormal):
@@ -91,6 +93,7 @@ def select_result(
     In a format without infinities, overflow is NaN. Overflow and zero have the given sign.
     """
     result = Signal(fmt.width, name="o_result")
+    # NaN comes before infinity, as NaN operands may also look infinite; infinity before zero.
     with m.If(nan):
         m.d.comb += result.eq(fmt.quiet_nan)
     with m.Elif(overflow):

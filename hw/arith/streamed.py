@@ -54,6 +54,8 @@ class Streamed(Component[None]):
             # One valid bit for each stage, shifted along with the unit's registers.
             valid = Signal(unit.parameters.stages)
             enable = Signal()
+            # All stages stop together; a bubble before a stalled result is not closed, which one
+            # enable for all registers is worth.
             m.d.comb += enable.eq(~valid[-1] | self.o.ready)
             m.d.comb += [self.o.valid.eq(valid[-1]), self.i.ready.eq(enable)]
             with m.If(enable):

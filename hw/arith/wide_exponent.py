@@ -42,6 +42,7 @@ EXPONENT = signed(8)
 
 def power(m: Module, argument: Value, name: str = "power") -> Signal:
     """log2(e) times a fixed-point number, rounded to POWER fraction bits."""
+    # e^x = 2^(x log2 e): a product with a constant and a table of one octave, for any range of x.
     dropped = 19 + FRACTION - POWER  # fraction bits of the product below the result's
     product = argument * LOG2_E + (1 << dropped - 1)
     result = Signal.like(product[dropped:], name=name)
@@ -103,12 +104,15 @@ def round_fp16(m: Module, digits: Value, field: Value, name: str = "result"):
         window.eq(Mux(left, digits[-kept - 1 : -1], digits[-kept:])),
     ]
     # A right shift by 16 or more leaves zero.
+    # Only a subnormal result is shifted, so the shifter is beside the normal numbers' path.
     with m.If(~below):
         m.d.comb += shifted.eq(window)
     with m.Elif(~shift[4:-1].any()):
         m.d.comb += shifted.eq(window >> shift[:4])
     exponent = Mux(below, 0, base[: FP16.exponent])
     m.d.comb += [
+        # Exponent and mantissa are added as one integer: a carry of the rounding enters the
+        # exponent.
         total.eq((exponent << FP16.mantissa) + ((shifted + 1)[1:])),
         beyond.eq((base > 29) | total[FP16.mantissa : -1].all() & ~below),
     ]

@@ -66,6 +66,8 @@ class DecodeParameters(Parameters, abc.ABC):
     @property
     def row_bits(self) -> int:
         """Width of the index of a row of a kv head."""
+        # Rows of K and V of a kv head are regions of a power of two, so an address is a
+        # concatenation.
         return (self.capacity - 1).bit_length()
 
     @property
@@ -91,6 +93,8 @@ class DecodeParameters(Parameters, abc.ABC):
 D = TypeVar("D", bound=DecodeParameters)
 
 
+# One vocabulary of streams for all decode cores, so that testbenches, engines and a user's own
+# logic can exchange one core for another.
 class DecodeCore(Component[D]):
     """Base of a decode core: a command, its rows, a memory, results and reports."""
 

@@ -139,6 +139,9 @@ class GroupedRows(Component[GroupedRowsParameters]):
         is_value = Signal()
         ended = Signal()  # the row that is offered is the batch's last
         accepted = Signal()
+        # Lanes read K and V once for all heads of a group (grouped-query attention). A fork, not a
+        # join of readies: each lane takes its copy when it can, so no lane waits for another one's
+        # valid.
         given = stream.Signature(p.lane.rows_layout).create()
         join(m, [rows], [given], batch.valid & (~ended | results.i.ready))
         fork(
@@ -161,6 +164,8 @@ class GroupedRows(Component[GroupedRowsParameters]):
         for n, lane in enumerate(lanes):
             m.submodules[f"lane_{n}"] = lane
             m.d.comb += [
+                # A lane's head needs no handshake: what it says is constant while the batch is
+                # offered.
                 lane.head.valid.eq(1),
                 lane.head.payload.eq(batch.payload.last & (batch.payload.heads == n + 1)),
                 self.p[n].eq(lane.p),
@@ -178,6 +183,8 @@ class GroupedRows(Component[GroupedRowsParameters]):
         m.d.comb += [self.o.payload.eq(result.payload), results.o.ready.eq(leaves & final)]
         with m.If(self.q.valid & self.q.ready):
             m.d.sync += loading.eq(loading + 1)
+        # No query of the next batch comes before this one's last row, as a lane without keys takes
+        # none.
         with m.If(batch.ready):
             m.d.sync += loading.eq(0)
         with m.If(leaves):

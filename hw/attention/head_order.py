@@ -86,6 +86,7 @@ class HeadOrder(Component[HeadOrderParameters]):
         m = Module()
         p, step, batch = self.parameters, self.i.payload, self.o.payload
         group = Signal(range(p.heads + 1), reset_less=True)
+        # Registers of the step, counted down: no division by the group's size is needed.
         whole = Signal(reset_less=True)
         remaining = Signal(range(p.heads + 1), reset_less=True)  # heads of the step
         of_group = Signal(range(p.heads + 1), reset_less=True)  # heads of the kv head, or more
@@ -112,6 +113,8 @@ class HeadOrder(Component[HeadOrderParameters]):
             # The next kv head's group begins.
             with m.If(batch.final):
                 m.d.sync += [of_group.eq(group), kv_head.eq(kv_head + 1)]
+        # A step may be accepted in the cycle in which the last batch leaves: no cycle is lost
+        # between steps. This comes last, as its assignments override the counting above.
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += [
                 self.o.valid.eq(1),

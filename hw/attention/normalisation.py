@@ -40,8 +40,10 @@ class Normalisation(Component[None]):
                 "Result of :class:`hw.attention.softmax_reduction.SoftmaxReduction`. The first is "
                 "read 3 cycles after `x`, the others 5.",
             ),
-            "inverse_sum": wire_in(INVERSE_WIDTH, "See `origin`."),
-            "sum_exponent": wire_in(EXPONENT, "See `origin`."),
+            "inverse_sum": wire_in(
+                INVERSE_WIDTH, "Significand of the sum's reciprocal, in units of 2^-14."
+            ),
+            "sum_exponent": wire_in(EXPONENT, "Exponent of the sum, a power of two."),
             "x_fp32": wire_out(
                 FP32.width, "`x` in FP32, a cycle later, for an FP32 adder of 4 stages outside."
             ),
@@ -54,7 +56,7 @@ class Normalisation(Component[None]):
             "undefined": wire_in(
                 1, "Read 7 cycles after `x`, with the result: it is then NaN, or 0."
             ),
-            "empty": wire_in(1, "See `undefined`."),
+            "empty": wire_in(1, "All scores are minus infinity: the result is 0."),
             "y": wire_out(FP16.width, "FP16, 7 cycles after `x`, combinational."),
         }
 

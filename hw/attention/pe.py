@@ -132,6 +132,7 @@ class Pe(Component[PeParameters]):
         p, sums = self.parameters, self._sums
 
         # Registers of the factors.
+        # Factors are unpacked as they are stored, so the unpacking is not in the multiplier's path.
         w = Signal(sums.factor, reset_less=True)
         x = Signal(sums.factor, name="x_register", reset_less=True)
         row = sums.unpack(m, platform, self.row, "row")
@@ -153,16 +154,24 @@ class Pe(Component[PeParameters]):
         pass_a, pass_b = (getattr(self, name) for name in self.PASS_ADDENDS)
         with m.If(self.add_enable):
             with m.Switch(self.op):
+                # Inner product (K): a PE is a node of the tree and adds two others' values.
                 with m.Case(Op.PASS):
                     m.d.sync += [addend_a.eq(pass_a), addend_b.eq(pass_b)]
+                # Outer product (V): the first row of a head begins the sum; -0 is the neutral
+                # addend, as x + -0 is x for x = +0 and -0 alike.
                 with m.Case(Op.CLEAR):
                     m.d.sync += [addend_a.eq(self.product), addend_b.eq(sums.negative_zero)]
+                # The adder's own output comes back: a sum for each of its pipeline stages is under
+                # way.
                 with m.Case(Op.ACCUMULATE):
                     m.d.sync += [addend_a.eq(self.product), addend_b.eq(add.o)]
+                # The stages' partial sums, one in `r`, the others leaving the adder one by one,
+                # become one.
                 with m.Case(Op.FOLD):
                     m.d.sync += [addend_a.eq(r), addend_b.eq(add.o)]
         with m.If(self.capture):
             m.d.sync += r.eq(add.o)
+        # Where there are fewer partial sums than stages, the neutral element takes their place.
         with m.Elif(~self.hold):
             m.d.sync += r.eq(sums.negative_zero)
         m.d.comb += [add.a.eq(addend_a), add.b.eq(addend_b), self.total.eq(add.o)]

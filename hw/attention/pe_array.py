@@ -101,6 +101,8 @@ class PeArray(ProductArray[PeArrayParameters]):
             taking.eq(self.i.valid & self.i.ready),
             loading.eq(self.q.valid & self.q.ready),
         ]
+        # A query enters the register that holds an outer product's factor, so it takes a cycle of
+        # the array, and does so only when an inner product's row waits for it.
         with m.If(loading):
             m.d.sync += loaded.eq(1)
         with m.Elif(taking & ~row.outer & row.last):
@@ -188,6 +190,8 @@ class PeArray(ProductArray[PeArrayParameters]):
         finite, referenced = Signal(), Signal()
         is_reference = Signal(p.add_stages + 1, reset_less=True)  # by cycle after `captured`
         m.d.comb += [
+            # A softmax depends on differences of scores only. Less the first one, scores fit FP16
+            # even where q K is beyond it, and small differences are not rounded away.
             finite.eq(sums.finite(reference)),
             referenced.eq(held & finite),
             last_pe.left.eq(total),
@@ -219,6 +223,8 @@ class PeArray(ProductArray[PeArrayParameters]):
         p = self.parameters
         c = Control()
         # Inner products are tracked by shift registers, bit n for n + 1 cycles in the adders.
+        # The adders have no valid bits: these registers know what is in them, and all PEs obey
+        # them.
         flight = Signal(p.tree_cycles)
         lasts = Signal(p.tree_cycles, reset_less=True)
         relatives = Signal(p.levels * p.add_stages, reset_less=True)
@@ -278,8 +284,12 @@ class PeArray(ProductArray[PeArrayParameters]):
         capture = Signal()
         between = Signal()  # between a capture and its fold
         m.d.comb += c.op.eq(Mux(present == p.add_stages, Op.ACCUMULATE, Op.CLEAR))
+        # The tree adds as long as any inner product is in it, whatever row waits at the front.
         with m.If(~flags.outer | ~drained):
             m.d.comb += c.op.eq(Op.PASS)
+        # The folds: L partial sums leave the adder one a cycle; one of each pair waits in r until
+        # the other one is there (Fig. 5, outer product; the paper's adders have no pipeline to
+        # fold).
         with m.Switch(fold):
             for step in p.fold_schedule:
                 with m.Case(step.capture):
@@ -311,6 +321,8 @@ class PeArray(ProductArray[PeArrayParameters]):
         scored = Signal()
         scored_last = Signal(reset_less=True)
         m.d.comb += [
+            # Three steps, so that the FP32 adder, the conversion to FP16 and the consumer's logic
+            # are in cycles of their own: adder to r, r rounded to the result, the result valid.
             c.capture.eq(advance & (capture | ended)),
             c.capture_score.eq(advance & (capture | ended | summed_score)),
             c.hold.eq(~advance | between),

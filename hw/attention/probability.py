@@ -21,7 +21,10 @@ def fixed(p) -> Value:
 
     | 0…0 | hidden, mantissa (11) | field - 1 zeros |; of a subnormal no zeros. 1 has the field 15.
     """
+    # Four bits of the exponent's five are enough: 1 has the field 15, and the fifth bit is 0 up to
+    # it.
     field = p[FP16.mantissa : FP16.mantissa + 4]
     hidden = field.any()
+    # Subnormals and numbers of field 1 have the same weight, so both shift by 0.
     shift = (field - hidden)[:4]
     return (Cat(p[: FP16.mantissa], hidden) << shift)[: FRACTION + 1]

@@ -116,6 +116,8 @@ class PeArrayParameters(Parameters):
         """
         size = self.add_stages
         schedule = []
+        # Pairs are neighbours in time, so a sum waits in r for the shortest time, and one r is
+        # enough.
         for level in range(size.bit_length() - 1):
             width = 1 << level
             for first in range(width, size, 2 * width):
@@ -145,6 +147,8 @@ class PeArrayParameters(Parameters):
             In order: whether the product is an outer one, and its rows. Queries are valid in time.
         """
         # Cycles in which the last additions of an inner and of an outer product started.
+        # The same rules as the hardware's `free`: an outer product waits for an empty tree, an
+        # inner one for the last fold to have begun.
         inner = outer = -self.tree_cycles - self.outer_end_cycles
         start = self.multiply_stages - 1
         for is_outer, rows in products:

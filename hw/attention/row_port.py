@@ -56,6 +56,8 @@ class RowPort(Component[None]):
         # has not accepted.
         m.d.sync += waiting.eq(read.valid & ~writing & ~request.ready)
         m.d.comb += [
+            # Writes go first: a read may be of a row that is still to be written, and a write waits
+            # only for its data, which depend on no read.
             writing.eq(write.valid & ~waiting),
             request.valid.eq(Mux(writing, kv.valid, read.valid)),
             # The address and the row of a write leave together.

@@ -212,6 +212,8 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
                 cut.eq(~i.payload.last),
                 is_softmax.eq(command_is_softmax),
                 rms.eq(command.payload.op == Operation.RMS_NORM),
+                # The command may change after its vector's last element, which accepts it: what the
+                # later phases need is copied here.
                 moments.inverse.eq(command.payload.inverse),
                 moments.eps.eq(command.payload.eps),
             ]

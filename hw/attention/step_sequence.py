@@ -67,6 +67,8 @@ class StepSequence(Component[HeadOrderParameters]):
         step = Signal(p.step_layout, reset_less=True)
         value = Signal()  # the row, or the run, is of V
         batch = order.o.payload
+        # Two passes over the step's heads: rows are stored for all kv heads first, then read for
+        # each batch, so no read of a step can overtake the write of its new token.
         offered = command.payload
         m.d.comb += [
             # Rows of more kv heads than there are would be beyond the memory.

@@ -205,6 +205,7 @@ class StreamedRows(Component[StreamedParameters]):
         wiring.connect(m, reader.request, port.read)
         wiring.connect(m, reader.o, rows.rows)
         m.d.comb += [
+            # The core decides what fits its capacity; the sequence checks only heads and groups.
             sequence.refuse.eq(self.refuse),
             self.refused.eq(sequence.refused),
             self.batch.eq(batches.o.payload),
@@ -220,6 +221,8 @@ class StreamedRows(Component[StreamedParameters]):
             self.stored.eq(join(m, [store], [port.write])),
             port.write.payload.eq(Cat(self.row, store.payload.value, store.payload.kv_head)),
         ]
+        # A fork and not a join, as the reader may be ready only later than the queue. A batch
+        # enters the queue with its run of K, once, and waits there for both runs' rows.
         fork(m, "run", run, [reader.command, batches.i], [1, ~run.payload.value])
         join(m, [batches.o], [rows.batch])
         kv_head = run.payload.batch.kv_head
@@ -231,6 +234,8 @@ class StreamedRows(Component[StreamedParameters]):
         ]
 
         # The step ends with the last row of V of its last batch.
+        # The report waits for the rows, not for the results: by then no row is read any more, so
+        # the next step may write.
         ended = Signal()
         with m.If(rows.batch.valid & rows.batch.ready & rows.batch.payload.last):
             m.d.sync += ended.eq(1)

@@ -145,6 +145,8 @@ class WeightedRows(Component[W]):
             array.i.payload.w.eq(rows.payload.data),
             array.i.payload.x.eq(weights.payload.y),
             array.i.payload.outer.eq(is_value),
+            # Scores are relative to the head's first finite one, which FP16 rounds with less error;
+            # a softmax of differences is the same.
             array.i.payload.relative.eq(1),
             array.i.payload.last.eq(last),
             self.used.eq(array.i.valid & array.i.ready & is_value),
@@ -169,11 +171,16 @@ class WeightedRows(Component[W]):
     def _score(self, m: Module, array, softmax) -> Signal:
         """Scores into the softmax. Returns whether the row that is offered is of V."""
         rows = self.rows
+        # Rows come as a run of K, then a run of V, for each head: the last row of a run turns the
+        # array from inner to outer products. The softmax between them runs concurrently (VEDA, Fig.
+        # 6).
         is_value = Signal(init=not self.parameters.keys)
         if not self.parameters.keys:
             wiring.connect(m, wiring.flipped(self.scores), softmax.i)
             return is_value
         wiring.connect(m, wiring.flipped(self.q), array.q)
+        # The softmax collects all of a head's scores before it outputs probabilities, so the array
+        # can go through all keys without waiting for it, and only then needs the probabilities.
         scores = self.collected(m, "scores", array.s)
         join(m, [scores], [softmax.i])
         m.d.comb += [

@@ -94,8 +94,11 @@ class DenseCore(DecodeCore[DenseCoreParameters]):
         with m.If(accepted & ~rows.refused):
             m.d.sync += length.eq(Mux(command.restart, 0, length) + 1)
         join(m, [rows.done], [report])
+        # A token's row is its position: nothing is evicted, so no map is needed.
         m.d.comb += [
             *copy(rows.command.payload, command),
+            # A dense cache only grows: beyond its capacity a token is refused, as dropping a row
+            # would no longer be the reference.
             rows.refuse.eq(~command.restart & (length == p.capacity)),
             rows.length.eq(length),
             rows.row.eq(length - 1),

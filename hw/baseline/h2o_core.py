@@ -117,6 +117,7 @@ class H2oCore(DecodeCore[H2oCoreParameters]):
         full = Signal()  # the token replaces another one
         position, ended = Signal(p.position_bits), Signal(init=1)  # ended: no position is left
         first = Signal(p.order.step_layout, reset_less=True)  # heads and group of the sequence
+        # Sums of probabilities belong to kv heads, so a sequence must keep its heads and groups.
         other = (first.heads != command.heads) | (first.group != command.group)
         bad = (command.target == 0) | (command.recent > command.target)
         m.d.comb += [
@@ -129,6 +130,9 @@ class H2oCore(DecodeCore[H2oCoreParameters]):
                 m.d.sync += copy(first, command)
                 m.d.sync += [target.eq(command.target), recent.eq(command.recent)]
                 m.d.sync += [length.eq(1), full.eq(0), position.eq(0), ended.eq(0)]
+            # The cache fills to `target` + 1 rows: the one that leaves is known only after the new
+            # token's step, so its row is replaced in the step after that (H2O, Algorithm 1, one
+            # step late).
             with m.Else():
                 m.d.sync += [full.eq(length > target), position.eq(position + 1)]
                 m.d.sync += [length.eq(length + (length <= target)), ended.eq(position == last)]
@@ -145,6 +149,8 @@ class H2oCore(DecodeCore[H2oCoreParameters]):
             hitters.new.row.eq(row),
             hitters.new.kv_head.eq(new.kv_head),
         ]
+        # Victims differ between kv heads, since each has its own sums; the report names all of
+        # them.
         with m.If(hitters.new.valid):
             m.d.sync += kept[new.kv_head].eq(row)
 

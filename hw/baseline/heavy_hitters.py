@@ -113,6 +113,8 @@ class HeavyHitters(Component[HeavyHittersParameters]):
         position_read, position_write = positions.read_port(), positions.write_port()
 
         # Cycle 0: read the row's sum and position. A head's rows come in order.
+        # H2O's score of a token is the sum of all probabilities it has received, by all heads of
+        # its kv head: one read and one write a cycle, beside the row of V that has the probability.
         row = Signal(p.row_bits)
         place = Cat(row, use.kv_head)
         m.d.comb += [sum_read.addr.eq(place), position_read.addr.eq(place)]
@@ -127,6 +129,8 @@ class HeavyHitters(Component[HeavyHittersParameters]):
         grown = Signal(p.sum_width)
         m.d.sync += [added.eq(use), added_row.eq(row)]
         m.d.comb += [
+            # Fixed point: the order of additions does not matter, and the bit-exact model is a
+            # plain sum.
             probability.eq(Mux(is_probability(added.p.y), fixed(added.p.y), 0)),
             total.eq(sum_read.data + probability),
             # A sum that overflows keeps its largest value.

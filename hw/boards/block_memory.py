@@ -106,14 +106,14 @@ class BlockMemory(Component[None]):
             **{
                 "clear": wire_in(1, "Forget requests, not rows."),
                 "start": wire_in(1, "Begin at `row`, to push if `loads`, else to pop."),
-                "loads": wire_in(1, "See `start`."),
+                "loads": wire_in(1, "Direction of the rows after `start`: to the memory."),
                 "row": wire_in(32),
             },
             **{"push": wire_in(1), "repeat": wire_in(1), "pop": wire_in(1), "given": wire_in(8)},
             **{"data": wire_out(8), "present": wire_out(1)},
             **{
-                "reads": wire_out(32, "Requests since `clear`."),
-                "writes": wire_out(32, "See `reads`."),
+                "reads": wire_out(32, "Number of reads since `clear`, modulo 2^32."),
+                "writes": wire_out(32, "Number of writes since `clear`, modulo 2^32."),
                 "fault": wire_out(1),
             },
             "request": stream_in(unsigned(self._description.request_width)),

@@ -36,14 +36,22 @@ class CommandProcessor(Component[None]):
                     "Of :class:`hw.boards.frames.FrameReceiver`; `read_address` and `release` to "
                     "it.",
                 ),
-                "length": wire_in(range(c.packet + 1), "See `full`."),
+                "length": wire_in(
+                    range(c.packet + 1),
+                    "Number of bytes of the request, its CRC left out; valid with `full`.",
+                ),
                 "release": wire_out(1),
             },
-            **{"read_address": wire_out(range(c.packet)), "read_data": wire_in(8, "See `full`.")},
+            **{
+                "read_address": wire_out(range(c.packet)),
+                "read_data": wire_in(8, "Byte of the request at the last cycle's `read_address`."),
+            },
             **{
                 "write": wire_out(1, "To the buffer of the reply."),
-                "write_address": wire_out(range(c.packet), "See `write`."),
-                "write_data": wire_out(8, "See `write`."),
+                "write_address": wire_out(
+                    range(c.packet), "Position of the byte in the reply, from 0."
+                ),
+                "write_data": wire_out(8, "Byte of the reply, valid with `write`."),
             },
             **{
                 "send": wire_out(1),
@@ -72,8 +80,10 @@ class CommandProcessor(Component[None]):
             **{"present": wire_in(memories), "dumped": wire_in(8 * memories)},
             **{
                 "row": wire_out(32, "With `begin`."),
-                "loads": wire_out(1, "See `row`."),
-                "clear": wire_out(1, "See `running`."),
+                "loads": wire_out(
+                    1, "Direction of the rows: to the memory (LOAD, FILL), or else from it (DUMP)."
+                ),
+                "clear": wire_out(1, "RESET: queues and memories drop what they hold."),
             },
         }
 

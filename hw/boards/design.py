@@ -101,11 +101,14 @@ def board_design(
     exported = export(block, parameters, multiplier=board.multiplier)
     inner = module = exported.name
     text = exported.verilog
+    # A datapath has no handshake; in a stream's wrapper it can be stalled by the link as any other.
     if isinstance(component, Datapath):
         component, module = Streamed(component, inner), f"{inner}_streamed"
         text += "\n" + to_verilog(to_rtlil(component, module))
     inputs, outputs = _streams(block, component)
     memories = _memories(inputs, outputs, board.memory_rows)
+    # A memory on the board answers in cycles what would be thousands of cycles over the cable; its
+    # streams then are not the cable's.
     for described in memories.values():
         del outputs[described.request], inputs[described.response]
     widest = max(Shape.cast(shape).width for shape in (*inputs.values(), *outputs.values()))
@@ -114,6 +117,8 @@ def board_design(
     require(board.packet >= need, f"packet must be at least {need} bytes here", board.packet)
     header = re.search(rf"^module \\?{re.escape(module)}\s*\(.*?^\);", text, re.M | re.S)
     assert header is not None
+    # A hash of everything that shapes the bitstream: the host compares it, so a stale bitstream is
+    # an error and not a wrong result.
     seed = repr((VERSION, dataclasses.astuple(board), text)).encode()
     build = int.from_bytes(hashlib.sha256(seed).digest()[:8], "little")
     top = TopParameters(

@@ -50,8 +50,8 @@ class FrameReceiver(Component[None]):
         return {
             **{
                 "data": wire_in(8, "As of :class:`hw.boards.uart.UartReceiver`."),
-                "valid": wire_in(1, "See `data`."),
-                "framing_error": wire_in(1, "See `data`."),
+                "valid": wire_in(1, "`data` is a byte of the line, for one cycle."),
+                "framing_error": wire_in(1, "The stop bit of that byte was low."),
             },
             **{"read_address": wire_in(range(self._size)), "read_data": wire_out(8)},
             **{

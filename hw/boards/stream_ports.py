@@ -70,6 +70,8 @@ class InputPort(Component[None]):
             self.o.valid.eq(missing == 0),
             self.o.payload.eq(bits),
             accepted.eq(self.o.valid & self.o.ready),
+            # Credit is taken with a beat's first byte and returned when the block accepts the beat;
+            # bytes between have their place already.
             begins.eq(self.push & (pushed == 0)),
         ]
         room = Signal(16, init=capacity)
@@ -84,6 +86,7 @@ class InputPort(Component[None]):
                 m.d.sync += pushed.eq(pushed + 1)
                 with m.If(pushed == size - 1):
                     m.d.sync += pushed.eq(0)
+        # Last, so that a clear wins over a byte or beat of the same cycle.
         with m.If(self.clear):
             m.d.sync += [room.eq(capacity), missing.eq(size), pushed.eq(0), self.beats.eq(0)]
         return m
@@ -133,11 +136,15 @@ class OutputPort(Component[None]):
         level = Signal(16)
         moved, ends, begins = Signal(), Signal(), Signal()
         m.d.comb += [
+            # One beat at a time in the shift register: the block stalls meanwhile, which only costs
+            # time, as a link has no cycle to keep.
             self.i.ready.eq(left == 0),
             queue.w_data.eq(bits[:8]),
             queue.w_en.eq(left != 0),
             moved.eq(queue.w_en & queue.w_rdy),
             ends.eq(moved & (left == 1)),
+            # The level falls with a beat's first byte, so the host never begins a beat that is not
+            # whole.
             begins.eq(self.pop & (popped == 0)),
             self.data.eq(queue.r_data),
             queue.r_en.eq(self.pop),

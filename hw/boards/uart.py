@@ -60,12 +60,13 @@ class UartReceiver(Component[None]):
             "rx": wire_in(1, "The line, of no clock."),
             "data": wire_out(8, "Valid only if `valid` is high."),
             "valid": wire_out(1, "A byte, or a stop bit that was low."),
-            "framing_error": wire_out(1, "See `valid`."),
+            "framing_error": wire_out(1, "The stop bit was low; high with `valid`."),
         }
 
     def elaborate(self, platform):
         m = Module()
         line = Signal(init=1)
+        # The line changes at any time; two registers keep a metastable level from the logic.
         m.submodules.synchroniser = FFSynchronizer(self.rx, line, init=1)
         timer = Signal(range(self._divisor))
         bits_left = Signal(range(11))  # the start bit is the tenth
@@ -123,7 +124,10 @@ class UartTransmitter(Component[None]):
         timer = Signal(range(self._divisor))
         bits = Signal(10, init=0x3FF)  # what is on the line is the lowest
         bits_left = Signal(range(11))
+        # The line is a register's output, so it has no glitches.
         m.d.comb += [self.tx.eq(bits[0]), self.i.ready.eq(bits_left == 0)]
+        # A new byte waits until the stop bit has had its whole time: `bits_left` reaches 0 only
+        # then.
         with m.If(self.i.valid & self.i.ready):
             # Start bit, byte, stop bit, the lowest first.
             m.d.sync += [

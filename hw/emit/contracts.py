@@ -63,10 +63,13 @@ def memories(ports: list[dict], parameters: Parameters) -> list[dict]:
         if port["name"].endswith("__payload")
     }
     found = []
+    # A memory is recognised by its streams: requests with an address that leave, and responses of
+    # the matching name that come in.
     for (request, direction), asked in payloads.items():
         response = request.replace("request", "response")
         answered = payloads.get((response, "input"), ())
         if direction == "output" and response != request and "address" in asked and answered:
+            # The tag is the field that both have; without one, responses must come in order.
             tag = next((name for name in asked if name in answered and name != "data"), None)
             any_order = tag is not None and not parameters.responses_in_order
             found.append(

@@ -54,6 +54,7 @@ def head(block: Block, parameters: Parameters, component: type, ports: list[dict
     cycles = f"{parameters.latency} cycle{'s' * (parameters.latency != 1)}"
     lines += ["", f"Latency of this configuration: {cycles}", ""]
     paragraphs, words = timing(component), latency_words(type(parameters))
+    # The general words on latency would repeat what a block's own paragraph says better.
     if words != latency_words(Parameters) or not paragraphs:
         paragraphs = [words, *paragraphs]
     for paragraph in paragraphs:

@@ -65,6 +65,7 @@ def _parameter(block: Block, parameters: Parameters, field: dataclasses.Field) -
 def rules(parameters: Parameters, name: str) -> list[str]:
     """What a parameter must be, as its own checks say when probed with values around its range."""
     found: dict[str, None] = {}
+    # The rules are not written down twice: the checks' own messages say them.
     for probe in PROBES[type(getattr(parameters, name))]:
         try:
             dataclasses.replace(parameters, **{name: probe})

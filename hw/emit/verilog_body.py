@@ -156,6 +156,7 @@ class Body:
             self.processes.append(process.parse_statements(inside))
         elif item.startswith(CLOCKED):
             statements = process.parse_statements(item[len(CLOCKED) :])
+            # A plain assignment loads a register; anything else is a memory's write port.
             [first, *more] = statements
             if isinstance(first, Assign) and first.target[0] == "name" and not more:
                 self.loads.append((first.target[1], first.value))

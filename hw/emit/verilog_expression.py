@@ -82,6 +82,7 @@ def read(reader: Reader) -> Expression:
 def _chain(reader: Reader, level: int) -> Expression:
     """Operands of binary operators that bind as tightly as `level`, or tighter."""
     left = _operand(reader)
+    # Precedence climbing: all of Verilog's binary operators group from the left.
     while BINDS.get(reader.next, -1) >= level:
         operator = reader.take()
         left = ("binary", operator, left, _chain(reader, BINDS[operator] + 1))
@@ -258,6 +259,8 @@ def inlined(expression: Expression, shapes: Shapes, width: int, find: Definition
     kind = expression[0]
     if kind == "name":
         found = find(expression[1])
+        # A wire cuts off carries at its width; in a wider place the expression would keep them.
+        # Only operators that make zeros of zeros in front may be put there.
         if found is None or not (shapes.width(expression) == width or shapes.extends(found)):
             return expression
         return found
@@ -268,6 +271,7 @@ def inlined(expression: Expression, shapes: Shapes, width: int, find: Definition
         operator, a, b = expression[1:]
         if operator in LOGICAL:
             return (kind, operator, alone(a), alone(b))
+        # Operands of a comparison are evaluated in the wider one's width, whatever surrounds it.
         if operator in COMPARISONS:
             width = max(shapes.width(a), shapes.width(b))
         return (
@@ -280,6 +284,7 @@ def inlined(expression: Expression, shapes: Shapes, width: int, find: Definition
         _, condition, a, b = expression
         return (kind, alone(condition), inner(a, width), inner(b, width))
     if kind == "join":
+        # A part of a concatenation is evaluated by itself, so any expression fits in its own width.
         return (kind, tuple(map(alone, expression[1])))
     if kind == "call":
         return (kind, expression[1], alone(expression[2]))
@@ -362,6 +367,7 @@ def _written_join(parts: tuple) -> str:
     index = 0
     while index < len(parts):
         count = 1
+        # Equal neighbours become a repetition where that is shorter.
         while index + count < len(parts) and parts[index + count] == parts[index]:
             count += 1
         text = written(parts[index])

@@ -14,6 +14,7 @@ PART = re.compile(r".*__.*|.*_\d+|.*_(read|write)_(addr|data|en)")
 
 def name_results(body: Body) -> None:
     """Remove wires that are other names of a signal; the source's name for it is kept."""
+    # Names may be replaced by others that are replaced in turn, so a name is followed to its end.
     names: dict[str, str] = {}
 
     def now(name: str) -> str:
@@ -41,6 +42,7 @@ def name_results(body: Body) -> None:
         wire, source = body.wires[a], body.wires[b]
         same = (wire.width, wire.signed) == (source.width, source.signed) and a != b
         internal = same and not wire.port and wire.kind == "wire"
+        # Fields of ports keep the port's name, which says where they come from.
         better = vague(b) and not vague(a) and not a.startswith(ports) and not b.startswith(ports)
         if internal and not source.port and (better or ANONYMOUS.fullmatch(b)):
             wire.kind, wire.start = source.kind, source.start
@@ -103,6 +105,8 @@ def name_after_readers(body: Body) -> None:
         if not ANONYMOUS.fullmatch(name) or name not in readers:
             continue
         reader, ending = readers[name]
+        # Readers without a name are followed to one that has a name; a circle of them ends the
+        # search.
         passed = {name}
         while ANONYMOUS.fullmatch(reader) and reader in readers and reader not in passed:
             passed.add(reader)
@@ -211,6 +215,7 @@ class _Constants:
         plain = {value: re.sub(r"\W", "_", text).upper() for value, text in members.items()}
         prefix = signal.removesuffix("_state").upper()
         longer = {value: f"{prefix}_{name}" for value, name in plain.items()}
+        # Members of two enumerations may have the same name in the source, where each has a scope.
         for names in (plain, longer):
             new = {*names.values()}
             if not taken & new and len(new) == len(names) and all(map(str.isidentifier, new)):

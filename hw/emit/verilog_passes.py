@@ -18,6 +18,9 @@ RESET = ("name", "rst")
 
 def readable_body(body: Body) -> list[str]:
     """Lines of a module's inside after all changes."""
+    # The order matters: names first, so that later passes find fewer nameless results; merging
+    # before inlining, as equal conditions are compared by their names; removal of empty branches
+    # last.
     gather(body)
     name_results(body)
     name_at_instances(body)
@@ -40,10 +43,14 @@ def gather(body: Body) -> None:
             parts.setdefault(assign.target[1], []).append(assign)
     for name, assigns in parts.items():
         assigns.sort(key=lambda assign: -assign.target[2])
+        # The parts are in order from the top: each must begin where the one before ends, at bit 0
+        # at last.
         edges = [body.wires[name].width, *(assign.target[3] for assign in assigns)]
         tops = [assign.target[2] + 1 for assign in assigns]
         values = tuple(assign.value for assign in assigns)
         fits = all(body.shapes.width(a.value) == body.shapes.width(a.target) for a in assigns)
+        # A part that reads another part of the same result would be a loop once they are one
+        # expression.
         if tops != edges[:-1] or edges[-1] or not fits or name in names_in(("join", values)):
             continue
         gone = {*map(id, assigns)}
@@ -60,6 +67,8 @@ def load_registers(body: Body) -> None:
     done = set()
     for register, value in body.loads:
         statements = [Assign(("name", register), value)]
+        # Yosys computes each register's next value in a wire; where only the register reads the
+        # wire, the register itself is assigned and keeps its value by default.
         if value[0] == "name" and reads[value[1]] == 1 and value[1] in drivers:
             next_ = value[1]
             if not body.wires[next_].port:
@@ -67,6 +76,8 @@ def load_registers(body: Body) -> None:
                 done.add(next_)
                 del body.wires[next_]
         match statements:
+            # Amaranth's reset is the last statement of each register: all resets together become
+            # one branch.
             case [*_, If(condition, yes, [])] if condition == RESET:
                 process.merge(resets, yes)
                 statements = statements[:-1]
@@ -119,6 +130,7 @@ def merge_processes(body: Body) -> None:
     """
     processes = body.processes
     keys = [_condition(statements) for statements in processes]
+    # Most modules have nothing to merge, and the search for loops below is the slowest step.
     if max(Counter(key for key in keys if key).values(), default=0) < 2:
         return
     needs = _needs(body)
@@ -139,6 +151,7 @@ def merge_processes(body: Body) -> None:
                         front.append(place[other])
         return False
 
+    # A group that already contains others may reach more than its first process does.
     for number in range(len(processes)):  # each alone, so that every path is seen
         place[number] = number
         groups.append([number])
@@ -264,6 +277,7 @@ def share(body: Body) -> None:
 
 def _drop_unread(body: Body) -> None:
     """Remove nameless wires that nothing reads."""
+    # A wire that is no longer read may have been the only reader of another one.
     while True:
         used = {name for value in body.values() for name in names_in(value)}
         for instance in body.instances:
@@ -328,6 +342,8 @@ def inline(body: Body) -> None:
             return value
         return inlined(value, shapes, max(width, shapes.width(value)), find)
 
+    # Results are finished in the order of the text, operands before what reads them: so the
+    # recursion is never as deep as a chain of operators is long.
     for name in values:  # the deepest recursion, by and by
         finish(name)
     body.assigns = [

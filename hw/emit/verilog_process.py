@@ -79,6 +79,7 @@ def read_target(reader: Reader) -> Expression:
     """What is assigned; ``<=`` behind it is no comparison."""
     tokens = []
     depth = 0
+    # A comparison can only be inside brackets here, so the first one outside is the assignment.
     while reader.next and (depth or reader.next not in ("=", "<=")):
         token = reader.take()
         depth += (token in "[{") - (token in "]}")
@@ -155,6 +156,8 @@ def merge(into: list, statements: list) -> None:
     """
     place = 0
     for statement in statements:
+        # Statements go behind everything that theirs followed, never before it: of two assignments
+        # to one target the later one wins, so the order must be kept on both sides.
         for index in range(place, len(into)):
             if _mergeable(into[index], statement):
                 _merge(into[index], statement)
@@ -175,6 +178,7 @@ def _mergeable(a: Statement, b: Statement) -> bool:
     if isinstance(a, If) and isinstance(b, If):
         return a.condition == b.condition
     if isinstance(a, Case) and isinstance(b, Case) and a.subject == b.subject:
+        # Cases with other labels can be merged only if no value fits two of them.
         same = [labels for labels, _ in a.items] == [labels for labels, _ in b.items]
         return same or (_apart(a.items) and _apart(b.items))
     return False
@@ -221,6 +225,7 @@ def without_empty(statements: list) -> list:
 def _needed(items: list) -> list:
     """Items without those that do nothing, if none below would then be chosen instead."""
     texts = [label[1] for labels, _ in items for label in labels if label[0] == "constant"]
+    # An empty branch still matters if its value would otherwise reach a later label or the default.
     distinct = len(set(texts)) == sum(len(labels) for labels, _ in items)
     default = any(not labels for labels, inner in items if inner)
     if distinct and not default and not any("?" in text for text in texts):
@@ -259,6 +264,7 @@ def _printed_if(statement: If, assigns: str, indent: int) -> list[str]:
         statement = If(negated(statement.condition), statement.no, [])
     chain = [(f"if ({written(statement.condition)})", statement.yes)]
     rest = statement.no
+    # A chain of conditions prints as `else if`, as priority is in the source.
     while len(rest) == 1 and isinstance(rest[0], If) and rest[0].yes:
         chain.append((f"else if ({written(rest[0].condition)})", rest[0].yes))
         rest = rest[0].no

@@ -158,6 +158,8 @@ class ClusteringUnit(Component[ClusteringUnitParameters]):
         done = Signal()  # the vector's last beat is accepted
         # A vector passes from the swap to its last beat; the next keys are swapped in with that.
         m.d.comb += [
+            # Keys of the next vector are scaled while this one passes (double buffering), so the
+            # next one follows at once if its keys are prepared by then.
             x.ready.eq(clustering & (~o.valid | o.ready)),
             done.eq(x.valid & x.ready & x.payload.last),
             swap.eq(prepared & (~clustering | done)),
@@ -192,6 +194,8 @@ class ClusteringUnit(Component[ClusteringUnitParameters]):
         keys are shifted in behind the multiplier's register.
         """
         scale, midpoints = self.scale, self.midpoints
+        # Midpoints are scaled, once for each vector, rather than values divided by the scale, once
+        # for each element: x / s > m is x > s m (KLLM, section III-A, token-wise scales).
         stored, prepared_keys = self._bank("midpoint"), self._bank("prepared")
         count = self.parameters.midpoints
         number = Signal(range(max(2, count)))

@@ -188,6 +188,8 @@ class CodebookReplacement(Component[CodebookReplacementParameters]):
             self.command.ready.eq(ended),
         ]
         with m.FSM():
+            # A vector's scale and command come together: the function is applied to scaled
+            # centroids.
             with m.State("WAIT"):
                 m.d.comb += self.scale.ready.eq(self.command.valid)
                 with m.If(self.scale.valid & self.command.valid):
@@ -196,10 +198,13 @@ class CodebookReplacement(Component[CodebookReplacementParameters]):
                     m.next = "PASS"
                     with m.If(command.replace):
                         m.next = "REBUILD"
+            # A function of 16 values instead of K: f(s_a c) for each centroid c makes a new product
+            # table, and the indices remain as they are (KLLM, III-C1).
             with m.State("REBUILD"):
                 m.d.comb += rebuilding.eq(1)
                 with m.If(built):
                     m.next = "PASS"
+            # Outliers have no index, so the function is applied to each one itself.
             with m.State("PASS"):
                 m.d.comb += passing.eq(1)
                 with m.If(ended):
@@ -268,6 +273,8 @@ class CodebookReplacement(Component[CodebookReplacementParameters]):
             chosen.eq(Cat(pending[n] & ~pending[:n].any() for n in range(p.lanes))),
             complete.eq(~has_function | ((i.payload.outlier & ~returned) == 0)),
             o.valid.eq(i.valid & passing & complete),
+            # A beat is accepted when all of its functions are known, so no beat needs a place to
+            # wait in.
             i.ready.eq(o.ready & passing & complete),
             taken.eq(i.valid & i.ready),
             o.payload.outlier.eq(i.payload.outlier),

@@ -113,6 +113,8 @@ class ColumnScale(Component[ColumnScaleParameters]):
         valid = Signal(p.STAGES)
         enable = Signal()
         m.d.comb += [
+            # One enable for all stages: the result of column n must not pass the kept sum of column
+            # n.
             enable.eq(~valid[-1] | self.o.ready),
             self.i.ready.eq(enable),
             self.o.valid.eq(valid[-1]),
@@ -140,6 +142,8 @@ class ColumnScale(Component[ColumnScaleParameters]):
             name: unit(f"widen_{name}", FloatConvert, widen, a=column[name])
             for name in ("s_a", "r", "s_b")
         }
+        # The dense sum is in units of centroids, outliers have their values: only the former is
+        # scaled by s_a before they are added.
         scaled = register(
             "scaled", unit("scale_dense", FloatMultiply, multiply, a=column.s, b=wide["s_a"])
         )
@@ -160,6 +164,8 @@ class ColumnScale(Component[ColumnScaleParameters]):
         )
         # The sum that is written in a cycle may be the one that is read in it.
         put = sums.write_port()
+        # Partial products of a long K are added up here: a column's sum of the tiles before is read
+        # as its new one arrives.
         get = sums.read_port(transparent_for=(put,))
         m.d.comb += [get.en.eq(enable & valid[0]), get.addr.eq(following)]
         # Stage 3: round32(... + the kept sum).

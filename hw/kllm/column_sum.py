@@ -50,6 +50,8 @@ class ColumnSum(Component[Any]):
         wiring.connect(m, total.o, wiring.flipped(self.o))
         taken = Signal()
         m.d.comb += [
+            # A place in the output queue is reserved before a column's beats enter, so nothing
+            # behind the input ever stalls and the stages need no enable.
             self.i.ready.eq(total.available),
             taken.eq(self.i.valid & self.i.ready),
             total.take.eq(taken & self.i.payload.last),

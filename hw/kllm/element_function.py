@@ -111,6 +111,7 @@ class ElementFunction(Datapath[ElementFunctionParameters]):
         )
         # Exponent of 2: 2^-exponent is e^x for EXP and e^-x for SILU, so x is negated for EXP.
         m.d.comb += to_fixed.a.eq(Cat(x[:-1], x[-1] ^ (op == Function.EXP)))
+        # e^x = 2^(x log2 e), so that a table of one octave is enough.
         exponent = power(m, to_fixed.o)
         x, op, exponent = cut("power", x=x, op=op, exponent=exponent)
 
@@ -137,6 +138,7 @@ class ElementFunction(Datapath[ElementFunctionParameters]):
 
         # One product for both: 1 times 2^-f, or x times 1 / (1 + e^-x).
         factor = Signal(INVERSE_WIDTH)
+        # SiLU is x / (1 + e^-x): the same exponential, then a reciprocal and one product.
         m.d.comb += factor.eq(Mux(op == Function.EXP, digits, inverse(m, fraction)))
         x, op, field, factor = cut("inverse", x=x, op=op, field=field, factor=factor)
 

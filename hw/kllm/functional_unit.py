@@ -119,6 +119,7 @@ class FunctionalUnit(Component[FunctionalUnitParameters]):
         m.submodules.softmax = softmax = Softmax(p.softmax)
         m.submodules.element = element = Streamed(ElementFunction(p.element))
         m.submodules.inverse_rms = rms = InverseRms(p.rms)
+        # No arbitration: each part has its streams, so none can wait for another one's consumer.
         for part, i, o in (
             (softmax, self.scores, self.weights),
             (element, self.x, self.y),

@@ -198,6 +198,8 @@ class IndexBuffer(Component[IndexBufferParameters]):
             m.d.comb += [
                 # The beat is written to its own part and to all later ones; the last part always is
                 # one of them.
+                # So a vector that ends within a word leaves no old indices in its rest, without a
+                # cycle to clear.
                 words.enable[n].eq(taken if n == p.parts - 1 else taken & (part <= n)),
                 words.data.word_select(n, len(beat)).eq(beat),
             ]

@@ -152,6 +152,8 @@ class IndexDistributionCounter(Datapath[IndexDistributionCounterParameters]):
             if number < p.activation_bits:
                 line = Signal(p.inputs, name=f"line_{number}")
                 is_set = Cat(i[p.weight_bits + number] for i in indices) & counted
+                # Integer mode: row n counts the inputs whose bit n of the activation is set, as
+                # bits are powers of two and need no table.
                 m.d.comb += line.eq(Mux(integer, is_set, inputs))
                 unit: SummedRow | GatheredRow = SummedRow(p)
                 across = columns
@@ -171,6 +173,9 @@ class IndexDistributionCounter(Datapath[IndexDistributionCounterParameters]):
         equal among themselves only; their held bits are masked later.
         """
         p = self.parameters
+        # Counts of 16 inputs in up to 256 bins, without 256 counters: among equal inputs the last
+        # one knows how many there are (its number), and holds the bits of that count for all of
+        # them.
         compared = [Cat(pair) for pair in zip(self.index, self.mask, strict=True)]
         equal = [Signal(i + 1, name=f"equal_{i}") for i in range(p.inputs)]
         # numbers[i]: how many of the inputs 0 to i equal input i.
@@ -206,6 +211,8 @@ class IndexDistributionCounter(Datapath[IndexDistributionCounterParameters]):
         lines = []
         for holds, (first, alone) in zip(held, self.parameters.holders, strict=True):
             candidates = matches[first:]
+            # At most one of the first inputs can hold a high bit of the same bin, as a count that
+            # large needs that many inputs before it: so they share a line.
             masked, sharing = candidates & holds, alone - first
             shared = masked[:sharing].any() if everywhere or sharing > 1 else candidates[:1]
             lines.append(Cat(shared, (masked if everywhere else candidates)[sharing:]))

@@ -81,15 +81,21 @@ class OrizuruLeaf(Component[None]):
             "advance_max": wire_in(
                 1, "Replace the head by the best remaining slot, and remove that slot."
             ),
-            "advance_min": wire_in(1, "See `advance_max`."),
-            "head_max": wire_out(head_layout(width, self._slots), "Best value of each tree."),
-            "head_min": wire_out(head_layout(width, self._slots), "See `head_max`."),
+            "advance_min": wire_in(1, "The same for the min tree."),
+            "head_max": wire_out(
+                head_layout(width, self._slots), "Slot and key of the greatest value that remains."
+            ),
+            "head_min": wire_out(
+                head_layout(width, self._slots), "Slot and key of the least value that remains."
+            ),
         }
 
     def elaborate(self, platform):
         m = Module()
         slots, width = self._slots, self._format.width
         keys = [Signal(width, reset_less=True, name=f"key_{i}") for i in range(slots)]
+        # Popping removes a bit and not the key: both trees search the same values, each with its
+        # mask.
         removed = {end: Signal(slots, init=-1, name=f"removed_{end}") for end in ("max", "min")}
         for i in range(slots):
             with m.If(self.write[i // self._bus]):
@@ -151,6 +157,8 @@ class OrizuruLeaf(Component[None]):
             with m.If(advance):
                 m.d.sync += [head.key.eq(tree.best), head.index.eq(encode(won))]
             # A slot is removed when popped; a write restores it, or removes it if it is not kept.
+            # The winner is replaced at once by the best of the rest, as all comparisons are
+            # combinational: one pop a cycle.
             popped = won & advance.replicate(slots)
             m.d.sync += removed[end].eq(
                 (write & ~keep) | (~write & (self.clear.replicate(slots) | popped | removed[end]))

@@ -213,6 +213,8 @@ class OutlierList(Component[OutlierListParameters]):
         present = Signal()
         m.d.comb += [
             at_limit.eq(listed == p.outliers),
+            # One outlier a cycle: they are 1 % of the elements (KLLM, section III-A), so a priority
+            # encoder and one write port are enough; a beat waits until all of its are listed.
             pending.eq(i.payload.outlier & ~done),
             dropped.eq(at_limit & pending.any()),
             chosen.eq(Cat(pending[n] & ~pending[:n].any() for n in range(p.lanes))),
@@ -253,6 +255,8 @@ class OutlierList(Component[OutlierListParameters]):
                 part.eq(Mux(segment_end, 0, part + 1)),
                 beat.eq(Mux(last_beat, 0, beat + 1)),
             ]
+        # With `row_full` the row leaves this cycle and the entry is tried again: it must not count
+        # as done.
         with m.Elif(active & ~row_full):
             m.d.sync += done.eq(done | chosen)
         with m.If(finished):

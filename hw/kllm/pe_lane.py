@@ -279,6 +279,8 @@ class PeLane(Component[PeLaneParameters]):
 
         # Join: a group of counts meets its group of products.
         m.d.comb += [
+            # The product table is read by groups in the order in which the counter outputs them, so
+            # a pair that meets here belongs together.
             reduction.i.valid.eq(counter.o.valid & self.products.valid),
             counter.o.ready.eq(reduction.i.ready & self.products.valid),
             self.products.ready.eq(reduction.i.ready & counter.o.valid),
@@ -287,6 +289,8 @@ class PeLane(Component[PeLaneParameters]):
             reduction.i.payload.last.eq(counter.o.payload.last),
         ]
 
+        # A column's two sums are complete at different times; the queue behind the sparse path lets
+        # it run ahead, and the join here takes them in the order of columns.
         dense = reduction.o
         join_sums(m, scale, dense, dense.payload.sum, sparse_sums.o, scales.o, self.vector_scale)
         m.d.comb += [

@@ -181,6 +181,8 @@ class RmsFactor(Component[RmsFactorParameters]):
             counter.i.payload.last.eq(beat.last),
             counter.i.payload.groups.eq(self.parameters.column_counter.groups),
         ]
+        # The sum of squares needs no multiplier for each element: elements with one index have one
+        # square, so indices are counted, as in a column of the product (KLLM, section III-C2).
         for number, index in enumerate(beat.index):
             m.d.comb += [
                 counter.i.payload.activation[number].eq(index[1:]),
@@ -247,6 +249,8 @@ class RmsFactor(Component[RmsFactorParameters]):
         started = Signal()  # the root has the vector's sums
         m.d.comb += [
             joined.eq(reduction.o.valid & squares.o.valid & self.scale.valid & self.command.valid),
+            # The root's operands remain at its input until the result; `started` makes it take them
+            # once.
             root.i.valid.eq(joined & command.normalise & ~started),
             root_input.s.eq(reduction.o.payload.sum),
             root_input.o.eq(squares.o.payload.sum),
@@ -259,6 +263,7 @@ class RmsFactor(Component[RmsFactorParameters]):
             done.eq(self.o.valid & self.o.ready),
             root.o.ready.eq(done & command.normalise),
         ]
+        # Everything of a vector leaves together, so the next vector's parts cannot mix with it.
         for part in (reduction.o, squares.o, self.scale, self.command):
             m.d.comb += part.ready.eq(done)
         with m.If(done):

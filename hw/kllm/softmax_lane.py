@@ -61,6 +61,8 @@ class ExponentialLane(Component[None]):
         exponent = Signal(LIMIT + 1 + POWER)
         m.d.comb += [
             to_fixed.a.eq(self.score),
+            # x_max - x is 0 or more, so e^(x - x_max) is at most 1: no overflow, whatever the
+            # scores.
             difference.eq(self.highest - to_fixed.o),
             far.eq(difference[len(near) :].any()),
         ]
@@ -89,12 +91,16 @@ class ProductLane(Component[None]):
             ),
             "exponent": wire_in(EXPONENT),
             "empty": wire_in(1, "One cycle later than the others: the result is 0, or NaN."),
-            "undefined": wire_in(1, "See `empty`."),
+            "undefined": wire_in(
+                1, "The result is NaN, for a vector that holds one; valid with `empty`."
+            ),
             "o": wire_out(FP16, "FP16."),
         }
 
     def elaborate(self, platform):
         m = Module()
+        # The term's hidden leading one, and half a unit below its last digit, which centres the
+        # cut-off digits' error.
         digits = Cat(1, self.term.digits, 1)
         product = Signal(len(digits) + INVERSE_WIDTH, reset_less=True)
         field = Signal(EXPONENT, reset_less=True)

@@ -98,10 +98,14 @@ class ActiveFetch(Component[LadTileParameters]):
         )
         allocate = Signal()
         full = Signal()
+        # The value's reader is the last of the three, so its pointer alone decides whether a slot
+        # is free.
         m.d.comb += full.eq(tail == value ^ p.depth)
         self._request(m, allocate, full, tail)
         self._answered = data.View(_label_layout(p), self.response.payload.label)
         self._slot = self._answered.number[: (p.depth - 1).bit_length()]
+        # Always ready: a request is made only for a slot that is allocated, so every answer has its
+        # place, and this reader can never block the tile's shared port.
         m.d.comb += self.response.ready.eq(1)
         flags = self._flags(m, allocate, tail[:-1])
         with m.If(allocate):

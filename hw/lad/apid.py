@@ -92,6 +92,8 @@ class Apid(Component[ApidParameters]):
             m.d.sync += valid.eq(Cat(taken, valid[:-1]))
 
         # The record of a beat moves along with the subtraction, which has latency - 1 stages.
+        # Everything moves or everything stops, with one enable: the last stage has nowhere to wait,
+        # as its words go back to the store and into the queue in the same cycle.
         stages = [record]
         for number in range(p.latency):
             register = Signal(record.shape(), name=f"stage_{number}", reset_less=True)
@@ -156,6 +158,7 @@ class Apid(Component[ApidParameters]):
     ) -> Signal:
         """Whether a lane's difference s - m, just subtracted, is in the mode's interval."""
         p = self.parameters
+        # s - m of equation (4), rounded as MD will round it, so both find the same interval.
         m.submodules[f"subtract_{lane}"] = subtract = FloatAdd(
             FloatAddParameters(stages=p.latency - 1)
         )
@@ -214,6 +217,8 @@ class Apid(Component[ApidParameters]):
         #     | lane | halve | fresh | mode | count |
         number_bits = (p.lanes - 1).bit_length()
         flags = p.counter_bits + MODE_BITS
+        # A beat may have no active position or only such; the queue makes dense groups of them for
+        # MD.
         m.submodules.queue = queue = PackingQueue(p.queue, number_bits + flags + 2, len(beat))
         m.d.comb += [
             room.eq(queue.room),

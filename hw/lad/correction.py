@@ -40,6 +40,9 @@ class Correction(Component[LadTileParameters]):
 
     def elaborate(self, platform):
         m = Module()
+        # Differences of tabulated coefficients, as AC adds the mode's line in its caches: alpha x +
+        # beta is what is missing of the interval's line. A position in its mode's interval gets
+        # exactly 0.
         tables = self.parameters.tables
         m.submodules.alpha = alpha = FloatAdd(FloatAddParameters(stages=STAGES))
         m.submodules.beta = beta = FloatAdd(FloatAddParameters(stages=STAGES))
@@ -54,6 +57,8 @@ class Correction(Component[LadTileParameters]):
         m.submodules.multiply = multiply = FloatMultiply(FloatMultiplyParameters(stages=STAGES))
         m.submodules.add = add = FloatAdd(FloatAddParameters(stages=STAGES))
         m.d.comb += [
+            # x and beta wait in registers that move with the arithmetic, so one enable stops all of
+            # it.
             multiply.enable.eq(self.advance),
             multiply.a.eq(alpha.o),
             multiply.b.eq(self._delay(m, self.x, "x")),  # while alpha is computed

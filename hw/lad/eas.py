@@ -74,14 +74,14 @@ class Eas(Component[LadTileParameters]):
             "request": stream_out(p.read_layout),
             "response": stream_in(p.answer_layout),
             "words_valid": wire_out(1, "A row of G, zero from the new position on."),
-            "words_row": wire_out(index(range(max(2, p.table_rows))), "See `words_valid`."),
-            "words": wire_out(data.ArrayLayout(p.word_layout, p.d), "See `words_valid`."),
+            "words_row": wire_out(index(range(max(2, p.table_rows))), "Number of that row."),
+            "words": wire_out(data.ArrayLayout(p.word_layout, p.d), "Words of its d positions."),
             "score_valid": wire_out(
                 1, "Scores of a pair of positions, the first one even, those in `score_keep`."
             ),
-            "score_index": wire_out(range(p.positions + 2), "See `score_valid`."),
-            "scores": wire_out(data.ArrayLayout(FP16, 2), "See `score_valid`."),
-            "score_keep": wire_out(mask(2), "See `score_valid`."),
+            "score_index": wire_out(range(p.positions + 2), "Position of the pair's first one."),
+            "scores": wire_out(data.ArrayLayout(FP16, 2), "The pair of scores, FP16."),
+            "score_keep": wire_out(mask(2), "Mask of the final ones."),
             "identified": stream_out(
                 identified_layout(p),
                 "All scores are there: their maximum, \\\\|M\\\\|, number of centres, rows read.",

@@ -26,24 +26,28 @@ class HeadStore(Component[LadTileParameters]):
         rows = index(range(max(2, p.table_rows)))
         return {
             "words_valid": wire_in(1, "A row of G."),
-            "words_row": wire_in(rows, "See `words_valid`."),
-            "words": wire_in(data.ArrayLayout(p.word_layout, p.d), "See `words_valid`."),
+            "words_row": wire_in(rows, "Number of that row in its head."),
+            "words": wire_in(
+                data.ArrayLayout(p.word_layout, p.d), "Words of that row's d positions."
+            ),
             "score_valid": wire_in(1, "A pair of scores, the first one of an even position."),
-            "score_index": wire_in(range(p.positions + 2), "See `score_valid`."),
-            "scores": wire_in(data.ArrayLayout(FP16, 2), "See `score_valid`."),
-            "score_keep": wire_in(mask(2), "See `score_valid`."),
+            "score_index": wire_in(
+                range(p.positions + 2), "Position of the first score of the pair."
+            ),
+            "scores": wire_in(data.ArrayLayout(FP16, 2), "The pair of scores, FP16."),
+            "score_keep": wire_in(mask(2), "Mask of the scores of the pair that are final."),
             "md_valid": wire_in(1),
             "md_index": wire_in(p.position),
             "md_word": wire_in(p.word_layout),
             "beat_valid": wire_in(1, "Words of a beat, not written while `md_valid` is high."),
-            "beat_number": wire_in(beats, "See `beat_valid`."),
-            "beat_words": wire_in(beat, "See `beat_valid`."),
-            "beat_keep": wire_in(mask(p.lanes), "See `beat_valid`."),
+            "beat_number": wire_in(beats, "Number of the beat that is written."),
+            "beat_words": wire_in(beat, "New words of the beat's positions."),
+            "beat_keep": wire_in(mask(p.lanes), "Mask of the words to write."),
             "read": wire_in(1, "Read a beat or, with `read_row`, a row."),
-            "read_row": wire_in(1, "See `read`."),
-            "number": wire_in(beats, "See `read`."),
+            "read_row": wire_in(1, "The read is of a row of G, or else of a beat."),
+            "number": wire_in(beats, "Number of the beat or row to read."),
             "s": wire_out(data.ArrayLayout(FP16, p.lanes), "The beat that was read."),
-            "g": wire_out(beat, "See `s`."),
+            "g": wire_out(beat, "Words of G of that beat, in the order of positions."),
             "row": wire_out(p.row, "The row that was read."),
         }
 
@@ -54,6 +58,7 @@ class HeadStore(Component[LadTileParameters]):
         per_row = p.d // p.lanes  # beats in a row
         beat_bits = p.element_bits - lane_bits
 
+        # Two memories, because APID reads a score and a word of G of each position in one cycle.
         scores = row_memory(data.ArrayLayout(16, p.lanes), -(-p.positions // p.lanes))
         m.submodules.scores = scores
         write, read = scores.write_port(granularity=1), scores.read_port()
@@ -92,6 +97,8 @@ class HeadStore(Component[LadTileParameters]):
         ]
         beats = data.ArrayLayout(16 * p.lanes, per_row)(Value.cast(read.data))
         m.d.comb += Value.cast(self.g).eq(Array(beats)[place] if per_row > 1 else beats[0])
+        # One write port has three users. EAS is alone, as its head is not read yet; MD precedes
+        # APID, which the parent holds back. Each user writes whole words, by the port's enables.
         with m.If(self.words_valid):
             m.d.comb += [
                 write.addr.eq(self.words_row),

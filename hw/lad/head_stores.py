@@ -31,31 +31,37 @@ class HeadStores(Component[LadTileParameters]):
         p = self.parameters
         return {
             "words_valid": wire_in(1, "A row of G, from EAS."),
-            "words_row": wire_in(index(range(max(2, p.table_rows))), "See `words_valid`."),
-            "words": wire_in(data.ArrayLayout(p.word_layout, p.d), "See `words_valid`."),
+            "words_row": wire_in(
+                index(range(max(2, p.table_rows))), "Number of that row in its head."
+            ),
+            "words": wire_in(
+                data.ArrayLayout(p.word_layout, p.d), "Words of that row's d positions."
+            ),
             "score_valid": wire_in(1, "A pair of scores, from EAS."),
-            "score_index": wire_in(range(p.positions + 2), "See `score_valid`."),
-            "scores": wire_in(data.ArrayLayout(FP16, 2), "See `score_valid`."),
-            "score_keep": wire_in(mask(2), "See `score_valid`."),
+            "score_index": wire_in(
+                range(p.positions + 2), "Position of the first score of the pair."
+            ),
+            "scores": wire_in(data.ArrayLayout(FP16, 2), "The pair of scores, FP16."),
+            "score_keep": wire_in(mask(2), "Mask of the scores of the pair that are final."),
             "identified": wire_in(
                 1,
                 "EAS has finished a head of n positions, with maximum m. n may not change until "
                 "`release`.",
             ),
-            "n": wire_in(p.number, "See `identified`."),
-            "m": wire_in(FP16, "See `identified`."),
+            "n": wire_in(p.number, "Number of the head's positions."),
+            "m": wire_in(FP16, "Maximum of the head's scores."),
             "command": stream_out(p.apid.command_layout),
             "beats": stream_out(p.apid.input_layout),
             "counters": stream_in(p.apid.counters_layout),
             "md_valid": wire_in(1, "A word of G, from MD; APID's wait for it."),
-            "md_index": wire_in(p.position, "See `md_valid`."),
-            "md_word": wire_in(p.word_layout, "See `md_valid`."),
+            "md_index": wire_in(p.position, "Position of that word."),
+            "md_word": wire_in(p.word_layout, "New word of that position."),
             "read": wire_in(
                 1,
                 "Read a row of G, not while APID is fed from the same store: ``row`` in the "
                 "next cycle.",
             ),
-            "row_number": wire_in(range(p.table_rows + 1), "See `read`."),
+            "row_number": wire_in(range(p.table_rows + 1), "Number of the row of G to read."),
             "row": wire_out(p.row),
             "release": wire_in(1, "The front head has left."),
         }
@@ -81,14 +87,18 @@ class HeadStores(Component[LadTileParameters]):
         beat = Signal(range(-(-p.positions // p.lanes) + 1))
         count = Signal.like(beat, name="count")
         starts = command.valid & command.ready
+        # EAS is at most one head ahead of APID, so the counter cannot pass `HELD`.
         m.d.sync += waiting.eq(waiting + self.identified - starts)
         m.d.comb += [
+            # `n` is the step's and the same for all of its heads; only the maximum differs.
             command.valid.eq(~running & (waiting != 0)),
             command.payload.n.eq(self.n),
             command.payload.m.eq(Array(maxima)[fed]),
             count.eq((self.n + (p.lanes - 1)) >> (p.lanes - 1).bit_length()),
             fetch.eq(running & (beat != count) & (~beats.valid | beats.ready)),
         ]
+        # A beat is fetched only while the output register is empty or is being emptied, since the
+        # memory has no other place to hold it.
         with m.If(starts):
             m.d.sync += [running.eq(1), beat.eq(0)]
         with m.If(~beats.valid | beats.ready):
@@ -100,6 +110,9 @@ class HeadStores(Component[LadTileParameters]):
         with m.If(counters.valid & counters.ready & counters.payload.last):
             m.d.sync += [running.eq(0), fed.eq(fed + 1)]
 
+        # Three readers and writers at once, each with a store to itself: EAS fills one, APID reads
+        # and changes another one, MD changes the front one. Where two of them meet in one store, MD
+        # goes first, and APID's counters wait (`counters.ready`).
         for number, store in enumerate(stores):
             reads_row = self.read & (front == number)
             m.d.comb += [

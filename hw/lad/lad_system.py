@@ -81,6 +81,8 @@ class LadSystem(Component[LadSystemParameters]):
         tiles = [LadTile(p.tile) for _ in range(p.tiles)]
         for number, tile in enumerate(tiles):
             m.submodules[f"tile_{number}"] = tile
+        # kv heads are dealt to tiles in turn, whole: heads of a group share a row of K and V, which
+        # then is in one tile's memory (LAD, IV-D and Fig. 6).
         job = Signal(p.job_layout, reset_less=True)
         kv_heads = Signal(range(p.kv_heads + 1))
         begin = Signal()  # the job's numbers are known; its rows may be accepted
@@ -119,6 +121,8 @@ class LadSystem(Component[LadSystemParameters]):
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += left.eq(left - 1)
         with m.FSM():
+            # A job's numbers are checked before any row is accepted, so a bad job cannot
+            # desynchronise kv and q.
             with m.State("IDLE"):
                 m.d.comb += self.job.ready.eq(1)
                 m.d.sync += [x.eq(0) for x in (covered, kv_heads, turn, *shares)]
@@ -154,6 +158,8 @@ class LadSystem(Component[LadSystemParameters]):
                     for number, of_tile in enumerate(shares):
                         with m.If(turn == number):
                             m.d.sync += of_tile.eq(share + group)
+            # Tiles accept their jobs in any order. Rows may already fill the queues in front of
+            # them.
             with m.State("DEAL"):
                 with m.If(pending == 0):
                     m.next = "ATTEND"
@@ -185,6 +191,9 @@ class LadSystem(Component[LadSystemParameters]):
             with m.If(place + 1 == size):
                 m.d.sync += [place.eq(0), turn.eq(Mux(turn == p.tiles - 1, 0, turn + 1))]
         for number, port in enumerate(ports):
+            # A queue holds all rows of its tile: rows come in the order of heads, tiles take theirs
+            # when they can, and a tile that is late must not block the next one's rows (that is the
+            # deadlock avoided).
             queue = Queue(QueueParameters(depth=most), shape=p.row)
             m.submodules[f"{name}_{number}"] = queue
             chosen = turn == number
@@ -207,6 +216,8 @@ class LadSystem(Component[LadSystemParameters]):
         o, request, response = arbiter.o, self.request, self.response
         read = o.payload.data
         m.d.comb += [
+            # A tile's memory is a part of the address space: tiles share no row, so the order of
+            # their requests does not matter.
             request.valid.eq(o.valid),
             o.ready.eq(request.ready),
             request.payload.tag.tile.eq(o.payload.source),
@@ -238,6 +249,8 @@ class LadSystem(Component[LadSystemParameters]):
                 ("report", tile.report, reports.i[number]),
             ):
                 accepted = of_tile.valid & of_tile.ready
+                # Outputs of tiles interleave; within a tile they are in order, so counting gives
+                # the head's number.
                 head = self._heads(m, f"{name}_{number}", number, group, begin, accepted)
                 fields = [field for field, _ in port.payload.shape() if field != "head"]
                 m.d.comb += [

@@ -103,6 +103,8 @@ class LadTile(Component[LadTileParameters]):
         m.submodules.cache_fetch = cache_fetch = CacheFetch(p)
         m.submodules.md = md = Md(p)
         m.submodules.ac = ac = Ac(p)
+        # Two heads are in the tile at once: one in EAS and APID, one in MD and AC (stages 2 and 3,
+        # and 5 and 6, of LAD's pipeline).
         m.submodules.scored = scored = Queue(QueueParameters(depth=HELD), shape=_head_layout(p))
         wiring.connect(m, wiring.flipped(self.job), sequence.job)
         self._score(m, sequence, eas, stores, scored, fetch)
@@ -213,6 +215,8 @@ class LadTile(Component[LadTileParameters]):
         wiring.connect(m, md.written, port.counters)
         begins, ready = Signal(), Signal()
         m.d.comb += [
+            # All three begin in the same cycle, so none of them can hold a head that the others
+            # refuse.
             ready.eq(cache_fetch.command.ready & md.command.ready & ac.command.ready),
             *(block.command.valid.eq(begins) for block in (md, ac)),
             # A sequence begins with caches that are not in memory.

@@ -29,21 +29,23 @@ class ModeWords(Component[LadTileParameters]):
                 "The number of positions before the window. Stable from `begin` on.",
             ),
             "arrives": wire_in(1, "A row of G."),
-            "row": wire_in(p.label_bits - 2, "See `arrives`."),
-            "data": wire_in(p.row, "See `arrives`."),
+            "row": wire_in(p.label_bits - 2, "Number of the row that arrives."),
+            "data": wire_in(p.row, "Words of the row that arrives."),
             "words_valid": wire_out(1),
             "words_row": wire_out(row),
             "words": wire_out(data.ArrayLayout(p.word_layout, p.d)),
-            "scan_row": wire_in(range(p.table_rows + 1), "Rows of bits to be read,"),
-            "scan_bits": wire_out(p.d, "which are here in the next cycle."),
-            "score_row": wire_in(row, "See `scan_row`."),
-            "score_bits": wire_out(p.d, "See `scan_bits`."),
+            "scan_row": wire_in(range(p.table_rows + 1), "Row of bits to read for the keys."),
+            "scan_bits": wire_out(p.d, "Bits of `scan_row`, in the next cycle."),
+            "score_row": wire_in(row, "Row of bits to read for the scores."),
+            "score_bits": wire_out(p.d, "Bits of `score_row`, in the next cycle."),
         }
 
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
         words = data.ArrayLayout(p.word_layout, p.d)(Value.cast(self.data))
+        # Thermometer masks of the row, compared once for the row and once for the lane within it,
+        # not with a comparator of whole positions for each lane.
         present = self._below(m, self.last, "present")
         before = self._below(m, self.old, "before_window")
         near = Signal(p.d)
@@ -51,6 +53,8 @@ class ModeWords(Component[LadTileParameters]):
             has_interval = (word.mode >= p.near_mode) & (word.mode < p.intervals)
             m.d.comb += near[lane].eq(has_interval)
 
+        # A row that only the new position would use is never read, so its zeros are output without
+        # one.
         starts_row = self.last[: p.element_bits] == 0
         clears_row = Signal()  # the new position's row, which is not read
         m.d.comb += [self.words_valid.eq(self.arrives), self.words_row.eq(self.row)]
@@ -65,6 +69,8 @@ class ModeWords(Component[LadTileParameters]):
 
         table = memory.Memory(shape=p.d, depth=p.table_rows, init=[])
         m.submodules.large = table
+        # Two readers that run at their own pace: the scan for exact keys, and the output of
+        # estimates, which drops positions that get an exact score.
         write, scanned, scored = table.write_port(), table.read_port(), table.read_port()
         m.d.comb += [
             write.addr.eq(self.row),

@@ -128,6 +128,8 @@ class PackingQueue(Component[PackingQueueParameters]):
         m = Module()
         p = self.parameters
         o = self.o
+        # Entries are numbered modulo the depth; bank and row are fields of the number, so packing
+        # needs neither a shifter nor a compaction network, only a choice of lane in each bank.
         tail = Signal(range(p.depth))  # number of the next entry pushed
         front = Signal(range(p.depth))  # of the next entry read, the first of its group
         used = Signal(range(p.depth + 1))
@@ -154,6 +156,8 @@ class PackingQueue(Component[PackingQueueParameters]):
         fetch = Signal()
         m.d.comb += [
             fetch.eq((used >= p.outputs) & (~o.valid | o.ready)),
+            # Room is judged by the largest push that may come, before its mask is known: APID's
+            # pipeline ahead of this queue cannot be stopped half-way.
             self.room.eq(used <= p.room_limit),
         ]
         m.d.sync += used.eq(
@@ -222,6 +226,8 @@ class PackingQueue(Component[PackingQueueParameters]):
     def _output(self, m: Module, rows: list[data.View], group: Signal) -> None:
         """The group that was read, up to the last entry of a run; the rest is 0."""
         p, o = self.parameters, self.o.payload
+        # What follows the last entry of a run in its group is left over from an earlier round of
+        # the bank.
         present = Const(1, 1)
         for place in range(p.outputs):
             row = Signal(self._row, name=f"output_{place}")

@@ -36,23 +36,29 @@ class PositionScan(Component[LadTileParameters]):
         row, positions = self.row, self.positions
         left = Signal(p.d)  # bits of the row before `row` that are still to be output
         lowest = Signal(range(p.d))
+        # A priority encoder: of assignments in one cycle the last one wins, so lane 0 comes last.
         for lane in reversed(range(p.d)):
             with m.If(left[lane]):
                 m.d.comb += lowest.eq(lane)
         m.d.comb += positions.payload.eq(((row - 1) << p.element_bits) + lowest)
         with m.FSM():
+            # `finished` remains high here, so the reader need not catch a pulse.
             with m.State("IDLE"):
                 with m.If(self.begin):
                     m.d.sync += [row.eq(0), self.finished.eq(0)]
                     m.next = "ROW"
+            # The row's bits are on their way from the memory, which has one cycle of latency; after
+            # the last row there is nothing to wait for.
             with m.State("ROW"):
                 m.next = "TAKE"
                 with m.If(row == self.rows):
                     m.d.sync += self.finished.eq(1)
                     m.next = "IDLE"
+            # `row` already counts the next row here, whose bits the memory reads meanwhile.
             with m.State("TAKE"):
                 m.d.sync += [left.eq(self.bits), row.eq(row + 1)]
                 m.next = "OUTPUT"
+            # One position a cycle; a row without a set bit costs only this cycle.
             with m.State("OUTPUT"):
                 m.d.comb += positions.valid.eq(left.any())
                 with m.If(~left.any()):

@@ -43,6 +43,8 @@ def times_power(m: Module, name: str, x: Value, power: Value) -> Signal:
     """
     field = exponent_of(x)
     highest = (1 << FP32.exponent) - 1
+    # Only the exponent field changes, an adder of 10 bits in place of a multiplier: powers of two
+    # are exact. Two more bits hold underflow and overflow of the sum.
     moved = Signal(signed(FP32.exponent + 2), name=f"{name}_moved")
     o = Signal(FP32.width, name=f"{name}_scaled")
     m.d.comb += [moved.eq(field + power), o.eq(x)]
@@ -57,6 +59,7 @@ def significand_of(x: Value) -> Value:
     Zeros, infinities and NaN are unchanged.
     """
     field = exponent_of(x)
+    # Fields of all zeros and all ones are kept, so zero, infinity and NaN reach the reciprocal.
     kept = Mux(field.any() & ~field.all(), HALF, field)[: FP32.exponent]
     return Cat(x[: FP32.mantissa], kept, x[FP32.width - 1])
 

@@ -45,10 +45,10 @@ class Prefetch(Component[LadTileParameters]):
             "lookup": wire_in(1, "Look for `head` and `position`."),
             "head": wire_in(p.head_index),
             "position": wire_in(p.position),
-            "known": wire_out(1, "Whether the row is here, valid with `known`."),
-            "hit": wire_out(1, "See `known`."),
-            "k": wire_out(p.row, "With a hit."),
-            "v": wire_out(p.row, "See `k`."),
+            "known": wire_out(1, "The answer to `lookup` is valid."),
+            "hit": wire_out(1, "The row is in this memory, valid with `known`."),
+            "k": wire_out(p.row, "Row of K, with a hit."),
+            "v": wire_out(p.row, "Row of V, with a hit."),
         }
 
     def elaborate(self, platform):
@@ -110,6 +110,7 @@ class Prefetch(Component[LadTileParameters]):
         m.d.sync += waiting.eq(waiting + accepted - response.valid)
         free = Signal.like(credit)
         most = self.command.payload.most
+        # The budget of a head is fixed as it begins: its own share, or what is left of the memory.
         m.d.comb += free.eq(p.prefetch - used)
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE") | (waiting != 0))
@@ -191,6 +192,8 @@ class Prefetch(Component[LadTileParameters]):
             wanted.position.eq(self.position),
             wanted.head.eq(self.head),
             below.eq(valid & ~moved & (tag.as_value() < wanted.as_value())),
+            # A lookup that finds the memory's end is answered at once: not here, so requested as
+            # usual.
             self.known.eq(~below & (~moved | ~valid)),
             self.hit.eq(valid & ~moved & (tag.as_value() == wanted.as_value())),
             self.k.eq(rows[Kind.KEY].data),

@@ -41,9 +41,9 @@ class TilePort(Component[LadTileParameters]):
             ),
             "responses": stream_out(p.answer_layout).array(self._readers),
             "caches": stream_in(cache_row_layout(p), "Rows to be written."),
-            "cache_head": wire_in(p.head_index, "Which head's they are."),
-            "counters": stream_in(counter_row_layout(p), "See `caches`."),
-            "counter_head": wire_in(p.head_index, "See `cache_head`."),
+            "cache_head": wire_in(p.head_index, "Head that the rows of caches belong to."),
+            "counters": stream_in(counter_row_layout(p), "Rows of counters to be written."),
+            "counter_head": wire_in(p.head_index, "Head that the rows of counters belong to."),
             "words": stream_in(p.request_layout, "Rows of G to be written."),
             "request": stream_out(p.request_layout),
             "response": stream_in(p.response_layout),
@@ -55,6 +55,9 @@ class TilePort(Component[LadTileParameters]):
         m.submodules.arbiter = arbiter = Arbiter(
             ArbiterParameters(inputs=self._readers + 3), shape=p.request_layout
         )
+        # The arbiter alone is fair; the gate in front of it adds priority. No reader starves:
+        # requests[0] and rows to be written end with their head, whose end waits for the other
+        # readers.
         *ports, caches, counters, words = arbiter.i
         first = Cat(port.valid for port in (ports[0], caches, counters, words)).any()
         for source, (read, port) in enumerate(zip(self.requests, ports, strict=True)):
@@ -81,6 +84,8 @@ class TilePort(Component[LadTileParameters]):
                 Value.cast(port.payload.data).eq(Value.cast(written.payload.data)),
             ]
         m.d.comb += [
+            # Rows of G come with an address, which MD's side knows; the others with a number in a
+            # table.
             words.valid.eq(self.words.valid),
             self.words.ready.eq(words.ready),
             words.payload.eq(self.words.payload),
@@ -96,6 +101,8 @@ class TilePort(Component[LadTileParameters]):
                 answer.payload.label.eq(tag.label),
                 answer.payload.data.eq(response.payload.data),
             ]
+            # An answer that its block refuses holds up the port; so blocks accept at once what they
+            # requested, except a key on its way to a busy VPU, which drains by itself.
             with m.If(tag.source == source):
                 m.d.comb += response.ready.eq(answer.ready)
         return m

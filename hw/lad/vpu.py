@@ -171,6 +171,9 @@ class Vpu(Component[VpuParameters]):
         taken = Signal()
         # A dot product takes a credit, an entry of the queue, before it enters the multipliers.
         m.d.comb += [
+            # Two resources: a vector waits in the multipliers' last stage, a dot product in the
+            # queue. So a queue of dot products that nobody takes never stops vectors, and no
+            # deadlock arises where the consumer of one waits for the other.
             advance.eq(~self.o_vec.valid | self.o_vec.ready),
             is_dot.eq(operation.mode == Mode.DP),
             is_vector.eq((operation.mode == Mode.EM) | (operation.mode == Mode.S)),
@@ -204,6 +207,8 @@ class Vpu(Component[VpuParameters]):
         vec2 = Signal(p.vector, reset_less=True)
         scal = Signal(FP16.width, reset_less=True)
         scaling = Signal(reset_less=True)
+        # r is loaded at the same clock edge as the operand registers, so an operation uses its own
+        # `load`, and the one before it has by then gone from r into the multipliers.
         with m.If(taken & operation.load):
             m.d.sync += r.eq(operation.vec1)
         with m.If(advance):

@@ -100,6 +100,8 @@ class Arbiter(Component[ArbiterParameters]):
         m = Module()
         inputs = self.parameters.inputs
         last = Signal(range(max(2, inputs)), init=inputs - 1)  # source of the last accepted beat
+        # Round robin: search from the input after the last one served, so each waits for every
+        # other one at most once and none starves.
         granted = Signal.like(last, init=0)
         free = Signal()  # the output register can be written in this cycle
         m.d.comb += free.eq(~self.o.valid | self.o.ready)

@@ -41,6 +41,8 @@ def fork(m: Module, name: str, source, sinks: list, to: list | None = None) -> N
     to
         Flag for each sink, constant while a beat is offered: only sinks with 1 get the beat.
     """
+    # A sink's valid depends on no other sink's ready, which is what makes a fork free of the
+    # deadlock and of the combinational loops that a join of sinks may have.
     delivered = [Signal(name=f"{name}_delivered_{n}") for n in range(len(sinks))]
     passed = [sink.ready | had for sink, had in zip(sinks, delivered, strict=True)]
     valids, takes = [source.valid] * len(sinks), [sink.ready for sink in sinks]
@@ -71,6 +73,7 @@ def merge(m: Module, first, second, sink) -> Value:
         first.ready.eq(sink.ready & chosen),
         second.ready.eq(sink.ready & ~chosen),
     ]
+    # Once offered, a beat must remain until it is accepted; so `second` keeps its turn for as long.
     m.d.sync += waiting.eq(second.valid & ~chosen & ~sink.ready)
     return chosen
 

@@ -73,6 +73,8 @@ class CreditCounter(Component[CreditCounterParameters]):
 
     def elaborate(self, platform):
         m = Module()
+        # Credits are places in the queue behind a pipeline: what enters the pipeline has its place
+        # already, so the pipeline never stalls and needs no enable.
         credits = self.parameters.credits
         free = Signal(range(credits + 1), init=credits)
         m.d.comb += self.available.eq(free != 0)
@@ -80,6 +82,8 @@ class CreditCounter(Component[CreditCounterParameters]):
         # A credit taken and one returned in the same cycle cancel.
         with m.If(taken & ~self.give):
             m.d.sync += free.eq(free - 1)
+        # Saturating: a credit too many would let the queue overflow later, where its cause is hard
+        # to find.
         with m.Elif(self.give & ~taken & (free != credits)):
             m.d.sync += free.eq(free + 1)
         return m

@@ -97,6 +97,8 @@ class Queue(Component[QueueParameters]):
         kind = fifo.SyncFIFOBuffered if depth == 1 else fifo.SyncFIFO
         m.submodules.fifo = queue = kind(width=len(payload), depth=depth)
         m.d.comb += [
+            # The FIFO's flags are functions of registers, so a queue cuts the combinational paths
+            # between producer and consumer in both directions.
             queue.w_data.eq(payload),
             queue.w_en.eq(self.i.valid),
             self.i.ready.eq(queue.w_rdy),

@@ -154,6 +154,8 @@ class SequentialReader(Component[SequentialReaderParameters]):
         p = self.parameters
         command = self.command
         word = unsigned(Shape.cast(self.response.payload.shape()["data"].shape).width)
+        # Requests run ahead of the consumer by as many words as there are slots; each has a slot
+        # before it is issued, so a response is always accepted and the memory never blocks.
         m.submodules.reorder = reorder = ReorderBuffer(p.depth, p.address_width, word)
         left = Signal(range(p.longest + 1))  # words of the command still to request
         address = Signal(p.address_width, reset_less=True)

@@ -50,6 +50,7 @@ class BaselineLane(Component[PeLaneParameters]):
         wiring.connect(m, sums.o, wiring.flipped(self.o))
         command = Signal(p.command_layout, reset_less=True)
         undecided = Signal(p.token_bits + 1)  # tokens
+        # Responses are accepted only while some are pending, so that a lane in reset takes none.
         pending = Signal(range((1 << p.token_bits) * p.chunks + 1))  # requests without response
         advance = Signal()  # all pipeline stages
         taking = Signal()  # a response
@@ -61,6 +62,8 @@ class BaselineLane(Component[PeLaneParameters]):
         m.d.comb += [
             self.response.ready.eq(advance & (pending != 0)),
             taking.eq(self.response.valid & self.response.ready),
+            # One set of multipliers serves keys and values; keys go first, as values follow from
+            # scores.
             self.value.ready.eq(advance & ~(self.response.valid & (pending != 0))),
             taking_value.eq(self.value.valid & self.value.ready),
             sums.advance.eq(advance),
@@ -108,6 +111,7 @@ class BaselineLane(Component[PeLaneParameters]):
         ]
         with m.If(starting):
             m.d.sync += left.eq(self.command.payload.tokens)
+        # Without pruning nothing depends on what a chunk holds, so requests run ahead of responses.
         with m.Elif(requested):
             m.d.sync += chunk.eq(chunk + 1)
             with m.If(chunk == p.chunks - 1):
@@ -117,6 +121,8 @@ class BaselineLane(Component[PeLaneParameters]):
     def _score(self, m, sums, advance, taking, products, command, undecided, ended) -> None:
         """The stages of :class:`PeLane`, in which only a token's last chunk is of use."""
         p = self.parameters
+        # The stages are the pruning lane's, with the same arithmetic, so that a comparison of both
+        # shows what pruning costs and gains, and not two ways to multiply.
         chunk = stage(m, advance, "product", Chunk(taking, self.response.payload.tag))
         m.submodules.tree = tree = AdderTree(
             AdderTreeParameters(p.d, "fixed", width=p.bits + p.chunk_bits, stages=1)
@@ -141,6 +147,7 @@ class BaselineLane(Component[PeLaneParameters]):
         chunk = stage(m, advance, "t", dataclasses.replace(chunk, scaled=None, t=t))
 
         m.submodules.pec = pec = Pec(p.pec)
+        # Only a token's last chunk has its whole score; the denominator gets its term then.
         keep = Signal()
         m.d.comb += [
             keep.eq(chunk.valid & (chunk.tag.chunk == p.chunks - 1)),

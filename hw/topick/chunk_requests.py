@@ -68,6 +68,8 @@ class ChunkRequests(Component[None]):
             later.i.payload.eq(self.next.payload),
             self.next.ready.eq(later.i.ready),
             room.eq(~self.o.valid | self.o.ready),
+            # Next chunks go before first ones: they finish a token and free its slot, while a first
+            # chunk takes one. So the slots cannot fill with tokens that wait for their next chunk.
             later.o.ready.eq(room),
             # A token and a slot are taken together, in a cycle without a next chunk.
             idle.eq(room & ~later.o.valid & (left != 0)),
@@ -79,6 +81,7 @@ class ChunkRequests(Component[None]):
         with m.If(room):
             m.d.sync += self.o.valid.eq(later.o.valid | started)
             m.d.sync += self.o.payload.eq(later.o.payload)
+            # A first chunk is loaded in any idle cycle; `started` decides whether it is valid.
             with m.If(~later.o.valid):
                 m.d.sync += [
                     self.o.payload.token.eq(self.token.payload),

@@ -33,8 +33,8 @@ class LanePort(Component[TopickCoreParameters]):
         value = {"row": position(p.row_bits), "chunk": chunk, "p": probability}
         response = {"p": probability, "chunk": chunk, "data": p.lane.chunk_layout}
         return {
-            "key_head": wire_in(p.kv_head_index, "The lane's kv heads of step 0 and of step 1."),
-            "value_head": wire_in(p.kv_head_index, "See `key_head`."),
+            "key_head": wire_in(p.kv_head_index, "The kv head of the keys' requests, step 0."),
+            "value_head": wire_in(p.kv_head_index, "The kv head of the values' requests, step 1."),
             "key_request": stream_in(p.lane.tag_layout),
             "value_request": stream_in(data.StructLayout(value)),
             "request": stream_out(p.read_layout),

@@ -76,7 +76,7 @@ class MarginGenerator(Datapath[MarginGeneratorParameters]):
                 margins,
                 "For each chunk but the last: c M_max and -c M_min, in units of the last bit of t.",
             ),
-            "least": wire_out(margins, "See `most`."),
+            "least": wire_out(margins, "For each chunk but the last: -c M_min, in the same unit."),
         }
 
     def elaborate(self, platform):
@@ -88,6 +88,8 @@ class MarginGenerator(Datapath[MarginGeneratorParameters]):
         size = p.bits + p.growth
         sums = {"most": Signal(size, name="positives"), "least": Signal(size, name="negatives")}
         m.d.comb += [sums["most"].eq(positive.o), sums["least"].eq(-negative.o)]
+        # Unknown bits of k are 0 or more: they raise the score only through positive elements of q,
+        # and lower it only through negative ones.
         for q, plus, minus in zip(self.q, positive.i, negative.i, strict=True):
             sign = q[-1]
             m.d.comb += [
@@ -103,6 +105,8 @@ class MarginGenerator(Datapath[MarginGeneratorParameters]):
         # A margin for each chunk: product (2^r - 1) 2^-(base + shift), rounded up.
         *both, shift = cut("scaled", **scaled, shift=shift)
         for name, product in zip(sums, both, strict=True):
+            # The margins of all chunks are one product with different shifts, computed once for a
+            # query.
             margins = [
                 self._margin(m, name, chunk, product, shift) for chunk in range(p.chunks - 1)
             ]

@@ -154,6 +154,7 @@ class Pec(Datapath[PecParameters]):
         # 2^(t - least) = 2^-minus, and minus = | shift (signed) | fraction |. The significand is
         # 2^-fraction, between 1/2 and 1.
         m.submodules.exp2 = exp2 = Exp2Fixed(p.exp2)
+        # Without multiplier: a power of two is a table of its fraction and a position of its bits.
         minus = Signal(signed(p.width + 1))
         m.d.comb += minus.eq(self.least - self.t)
         minus, new_valid, old_valid, old_shift, old_significand = cut(
@@ -182,6 +183,8 @@ class Pec(Datapath[PecParameters]):
         old_limb, (old_low, old_high) = self._limbs(m, "old", old_shift, old_significand)
         ahead = Signal(signed(p.limb_bits + 1))  # limbs by which the new term is above the old one
         m.d.comb += ahead.eq(limb - old_limb)
+        # A later chunk of a token replaces its earlier estimate: the denominator gets the
+        # difference of the two terms, so no sum has to be undone (Token-Picker, section 4.1, PEC).
         both = new_valid & old_valid
         new_same, new_lower = Signal(name="new_same"), Signal(name="new_lower")
         old_same, old_lower = Signal(name="old_same"), Signal(name="old_lower")

@@ -117,6 +117,9 @@ class Scoreboard(Component[ScoreboardParameters]):
         m = Module()
         p = self.parameters
         returned = self._issue_slots(m)
+        # Chunks of many tokens are in flight at once, which hides the memory's latency though a
+        # token's next chunk is requested only after its last one has been judged (out-of-order,
+        # section 4.1).
         m.submodules.rows = rows = memory.Memory(shape=p.entry_layout, depth=p.entries, init=[])
         reading, writing = rows.read_port(domain="comb"), rows.write_port()
         full = Signal(p.entries)  # slots with an entry

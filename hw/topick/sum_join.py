@@ -37,6 +37,8 @@ class SumJoin(Component[None]):
         lane = Signal(range(max(2, self._lanes)))  # to be added next
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
+        # A fixed order of lanes: a lane that is done early waits, which costs nothing, as the head
+        # is complete only with its last lane.
         with m.Switch(lane):
             for number, port in enumerate(self.i):
                 is_last = number == self._lanes - 1

@@ -47,6 +47,9 @@ class TokenOrder(Component[None]):
     def elaborate(self, platform):
         m = Module()
         start = self.start.payload
+        # Section 3.2 of the paper: recent tokens and the first one have large scores. When they
+        # come first, the denominator is large early, and the bound p < threshold prunes the others
+        # sooner.
         left = Signal(self._row_bits + 1)  # rows to come, this one included
         highest = Signal(self._row_bits)  # of those in descending order
         first = Signal()
@@ -59,12 +62,14 @@ class TokenOrder(Component[None]):
             m.d.comb += self.token.payload.eq(highest)
         with m.If(self.token.valid & self.token.ready):
             m.d.sync += left.eq(left - 1)
+            # Row 0 is output second; the descending order ends above it, as `left` counts all rows.
             with m.If((which == Next.NEWEST) & first):
                 m.d.sync += which.eq(Next.FIRST)
             with m.Else():
                 m.d.sync += which.eq(Next.DESCENDING)
             with m.If(which != Next.FIRST):
                 m.d.sync += highest.eq(highest - 1)
+        # The next head begins with the last row of this one, without a cycle between.
         with m.If(self.start.valid & self.start.ready):
             m.d.sync += [
                 left.eq(start.tokens),

@@ -40,6 +40,7 @@ class WeightedSums(Component[LaneLayouts]):
         m = Module()
         p, width = self.parameters, self.parameters.sum_bits
         valid = Signal()  # of the stage of the products
+        # `first` masks the old sums instead of clearing them, so no cycle passes between two heads.
         first = Signal(init=1)
         last = Signal(name="last_taken", reset_less=True)
         chunk = Signal.like(self.chunk, name="chunk_taken", reset_less=True)
@@ -49,6 +50,7 @@ class WeightedSums(Component[LaneLayouts]):
             m.d.sync += self.o.valid.eq(0)
         with m.If(self.advance):
             m.d.sync += [valid.eq(self.take), last.eq(self.last), chunk.eq(self.chunk)]
+            # A value's chunks all carry its p; it counts once.
             m.d.sync += probability.eq(Mux(self.chunk == 0, self.p, 0))
             with m.If(valid):
                 m.d.sync += [first.eq(last), self.o.valid.eq(last)]
@@ -59,6 +61,8 @@ class WeightedSums(Component[LaneLayouts]):
         for number, (total, product) in enumerate(sums):
             # | sign | product | 0 … 0, `unknown` of them |
             aligned = Signal(signed(width), name=f"aligned_{number}")
+            # Partial products have the weight of their chunk; shifts by constants are wires and a
+            # multiplexer.
             with m.Switch(chunk):
                 for which in range(p.chunks):
                     with m.Case(which):

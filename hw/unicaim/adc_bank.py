@@ -92,6 +92,9 @@ class AdcBank(Component[AdcBankParameters]):
         taken, given = (  # the converters whose turn it is
             Signal(range(max(2, p.converters)), name=name) for name in ("taken", "given")
         )
+        # Conversions all take the same time, so turns in a circle keep the order of the samples; no
+        # tag is needed, and a converter is free again when its turn comes, if there are `bits` of
+        # them.
         converters = [SarAdc(p.converter) for _ in range(p.converters)]
         for number, converter in enumerate(converters):
             m.submodules[f"converter_{number}"] = converter

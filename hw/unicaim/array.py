@@ -175,6 +175,8 @@ class UnicaimArray(Component[Any]):
         # A search: show a step, wait for its answer, then show the next one or stop. The answer
         # may arrive in the same cycle in which the step is taken.
         m.d.comb += [
+            # No row is written and no query is applied while a search or its scores are under way:
+            # both read the registers that the next beat would change.
             self.i.ready.eq(~scoring & ~searching & ~values_valid),
             taken.eq(self.i.valid & self.i.ready),
             self.values.valid.eq(values_valid),
@@ -189,6 +191,8 @@ class UnicaimArray(Component[Any]):
             m.d.sync += values_valid.eq(0)
         with m.If(over):
             m.d.sync += searching.eq(0)
+        # The search and the output of values begin together and end independently of each other;
+        # the array waits for both.
         with m.If(begin):
             m.d.sync += [searching.eq(1), values_valid.eq(1)]
 

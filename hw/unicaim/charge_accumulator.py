@@ -184,6 +184,8 @@ class ChargeAccumulator(Component[ChargeAccumulatorParameters]):
 
         kept = Signal(p.rows)  # rows that remain in use
         m.d.comb += kept.eq(used)
+        # Offset binary, so that the order of the numbers is the order of their bit planes and the
+        # search needs no case for signs.
         zero = 1 << (p.width - 1)  # in offset binary
         m.d.comb += start.eq(zero)
         self._operate(m, position, used, mean, kept, step, share, starting, start)

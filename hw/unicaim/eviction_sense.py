@@ -100,6 +100,8 @@ Integer(meaning='flag', shape=unsigned(1))})
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
+        # The least charge is found without reading a row: lines fall in the order of their charge
+        # (UniCAIM, Fig. 8), here in the order of bits.
         m.submodules.lowest = lowest = LowestRow(p.rows)
         out = Signal(p.rows)  # rows that are no longer candidates
         found = Signal()  # some line went low
@@ -115,6 +117,7 @@ Integer(meaning='flag', shape=unsigned(1))})
         ]
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += over.eq(self.i.payload.last)
+            # A plane in which no candidate is low decides nothing, and all remain.
             with m.If(low.any()):
                 m.d.sync += [out.eq(~low), found.eq(1)]
         with m.If(self.o.valid & self.o.ready):

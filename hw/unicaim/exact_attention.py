@@ -59,6 +59,8 @@ class ExactAttention(Component[UnicaimCoreParameters]):
         wiring.connect(m, wiring.flipped(self.rows), attention.rows)
 
         # A head with rows goes to the attention. The query of a head without rows is dropped.
+        # Outputs must be in the order of heads, but a head without rows never reaches the
+        # attention: a flag for every head keeps the order, and its result is 0.
         some = Signal()
         absent = Signal()  # the head has none
         dropped = Signal()  # and its query goes
@@ -92,6 +94,7 @@ class ExactAttention(Component[UnicaimCoreParameters]):
         found = flags.o.payload
         waiting = Signal()  # for a result
         m.d.comb += [
+            # Only a head with rows waits for a result; `flags` and results advance together.
             waiting.eq(found.present.any() & ~attention.o.valid),
             o.valid.eq(flags.o.valid & ~waiting),
             flags.o.ready.eq(o.ready & ~waiting),

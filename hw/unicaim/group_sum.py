@@ -99,6 +99,8 @@ class GroupSum(Component[GroupSumParameters]):
         m = Module()
         p = self.parameters
         begun = Signal()  # scores of this sum have been added
+        # The totals are the output: the next group must not add to them before they have been
+        # taken.
         m.d.comb += self.i.ready.eq(~self.o.valid)
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)

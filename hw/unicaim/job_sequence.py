@@ -26,12 +26,12 @@ class JobSequence(Component[UnicaimCoreParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "load": stream_in(
-                p.load_layout, "As :class:`hw.unicaim.unicaim_core.UnicaimCore` has them."
+            "load": stream_in(p.load_layout, "Contents for each LOAD."),
+            "job": stream_in(p.job_layout, "Commands LOAD, PRESET and STEP, one after another."),
+            "kv": stream_in(
+                p.row_layout, "For each STEP and PRESET its row of K, then its row of V, FP16."
             ),
-            "job": stream_in(p.job_layout, "See `load`."),
-            "kv": stream_in(p.row_layout, "See `load`."),
-            "q": stream_in(p.q_layout, "See `load`."),
+            "q": stream_in(p.q_layout, "Queries of a STEP, FP16."),
             "busy": wire_in(p.kv_heads, "Kv heads with a job in progress."),
             "started": wire_out(
                 1, "A job begins in this cycle, of the kv head `context`; with queries if `reads`."

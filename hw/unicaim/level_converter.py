@@ -303,6 +303,8 @@ class LevelLane(Component[LevelConverterParameters]):
         found = Signal()
         digits = Signal(bits, reset_less=True)
         m.d.comb += [
+            # Centred keys: a common offset of all keys changes no order of scores, but costs
+            # levels.
             difference.eq(self.sum - self.mean),
             found.eq(rest >= self.trial),
         ]
@@ -319,6 +321,7 @@ class LevelLane(Component[LevelConverterParameters]):
         level = Signal(bits)  # at most 2^(bits - 1)
         limit = 1 << bits - 1
         m.d.comb += [
+            # The highest digit is the largest level, whatever follows: quantisation saturates.
             level.eq(Mux(digits[-1], limit, digits)),
             self.level.eq(Mux(below, -level, level)),
         ]

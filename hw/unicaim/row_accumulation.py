@@ -52,6 +52,7 @@ class RowAccumulation(Component[UnicaimCoreParameters]):
 
         shares = (job.op == JobOp.STEP) & job.shares
         with m.FSM():
+            # The new row starts first, so that it takes part in the sharing of this step's scores.
             with m.State("START"):
                 m.d.comb += [
                     accumulator.i.valid.eq(self.jobs.valid),
@@ -65,6 +66,8 @@ class RowAccumulation(Component[UnicaimCoreParameters]):
                         m.next = "SEARCH"
                     with m.If(shares):
                         m.next = "SHARE"
+            # Wait for the group's sum: the accumulations move once for each step, not for each
+            # head.
             with m.State("SHARE"):
                 m.d.comb += [
                     accumulator.i.valid.eq(total.o.valid),
@@ -75,13 +78,18 @@ class RowAccumulation(Component[UnicaimCoreParameters]):
                     m.next = "DONE"
                     with m.If(job.full):
                         m.next = "SEARCH"
+            # Search ahead: the row to evict is known when the next job arrives, as no score comes
+            # between.
             with m.State("SEARCH"):
                 m.d.comb += [accumulator.i.valid.eq(1), beat.op.eq(AccumulatorOp.SEARCH)]
                 with m.If(accumulator.i.ready):
                     m.next = "FOUND"
+            # The job is done only when the row manager has the result, as the next job takes that
+            # row.
             with m.State("FOUND"):
                 with m.If(found):
                     m.next = "DONE"
+            # Accepting the job here frees its kv head (`busy` of the sequence falls).
             with m.State("DONE"):
                 m.d.comb += self.jobs.ready.eq(1)
                 m.next = "START"

@@ -58,6 +58,8 @@ class RowFetch(Component[UnicaimCoreParameters]):
         taken = Signal()
         present = i.payload.present
         m.d.comb += [
+            # A head is announced with its first row, before the last is known: its requests can
+            # begin, and a head without rows is announced as well.
             self.heads.valid.eq(i.valid & ~begun),
             self.heads.payload.present.eq(present),
             self.heads.payload.last.eq(self.last),
@@ -72,6 +74,7 @@ class RowFetch(Component[UnicaimCoreParameters]):
             m.d.sync += begun.eq(0)
         m.d.comb += ready.eq((begun | self.heads.ready) & selected.w_rdy)
 
+        # The same rows again, with the bit of the address that selects V.
         def values():
             m.d.comb += [
                 o.valid.eq(selected.r_rdy),
@@ -90,6 +93,8 @@ class RowFetch(Component[UnicaimCoreParameters]):
             return m
 
         with m.FSM():
+            # Rows are requested as the search outputs them; each is kept for V. The queue has room
+            # for a whole array, so it never fills before the head's keys are requested.
             with m.State("KEYS"):
                 m.d.comb += [
                     o.valid.eq(i.valid & present & ready),
@@ -99,6 +104,7 @@ class RowFetch(Component[UnicaimCoreParameters]):
                 ]
                 with m.If(taken & present & i.payload.last):
                     m.next = "VALUES"
+            # All keys come before the first value, as the softmax needs all scores of the head.
             with m.State("VALUES"):
                 values()
                 with m.If(o.valid & o.ready & o.payload.last):

@@ -26,7 +26,7 @@ class SarController(Component[None]):
             "trial": wire_out(self._bits, "From registers."),
             "above": wire_in(1),
             "busy": wire_out(1, "From registers."),
-            "done": wire_out(1, "See `busy`."),
+            "done": wire_out(1, "The last bit is decided in this cycle; a function of registers."),
             "code": wire_out(self._bits, "Result so far, with this cycle's answer."),
         }
 
@@ -41,8 +41,11 @@ class SarController(Component[None]):
             self.busy.eq(position.any()),
             self.done.eq(position[0]),
         ]
+        # A binary search from the top: a bit is kept if the input is at least the value with it.
         with m.If(self.enable):
             m.d.sync += [position.eq(position >> 1), found.eq(self.code)]
+            # A start overrides the last step of the conversion in progress, so conversions follow
+            # one another without a cycle between them.
             with m.If(self.start):
                 m.d.sync += [position.eq(1 << (self._bits - 1)), found.eq(0)]
         return m

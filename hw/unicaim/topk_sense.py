@@ -132,6 +132,8 @@ class TopkSense(Component[TopkSenseParameters]):
         over = Signal()
         m.d.comb += [
             counter.i.eq(i.high),
+            # The number of high lines decides, where the paper's sense lines race each other to a
+            # reference (UniCAIM, Fig. 7): more than k are high, or not.
             spare.eq(k - counter.o),
             too_many.eq(spare < 0),
             step.eq(self.i.valid & self.i.ready),
@@ -156,6 +158,8 @@ class TopkSense(Component[TopkSenseParameters]):
                 # The high lines of a step replace one of the two sets.
                 m.d.comb += self.i.ready.eq(~held)
                 with m.If(step):
+                    # Too many: the next threshold is higher, and these rows are candidates for the
+                    # last places.
                     with m.If(too_many):
                         m.d.sync += [with_ties.eq(i.high), exceeded.eq(1)]
                     with m.Else():
@@ -212,6 +216,7 @@ class TopkSense(Component[TopkSenseParameters]):
             lowest.marked.eq(winners | fill if p.fill else winners),
             o.row.eq(lowest.row),
             o.present.eq(lowest.found),
+            # A tie counts against `room`, so exactly k addresses leave where scores are equal.
             chosen.eq(1 << lowest.row),
             tie.eq(~(winners & chosen).any()),
         ]

@@ -107,6 +107,8 @@ class RowMap(Component[RowMapParameters]):
         )
         read, write = rows.read_port(), rows.write_port()
 
+        # A slot gets the row of its own number when it is used first; later evictions permute rows
+        # among slots. Both stay permutations, so no two slots ever share a row.
         used = Signal(range(p.capacity + 1))  # slots that have a row in this sequence
         swapped = Signal(p.change_layout, reset_less=True)
         row = Signal(p.slot_bits, reset_less=True)  # of the evicted slot
@@ -126,6 +128,9 @@ class RowMap(Component[RowMapParameters]):
         with m.FSM(name="phase"):
             with m.State("LOOK_UP"):
                 m.d.comb += [
+                    # A change waits until the last looked-up row has left, since a read for the
+                    # swap would replace the memory's output. A lookup never waits for more than one
+                    # change.
                     change.ready.eq(~o.valid),
                     i.ready.eq(~change.valid & (~o.valid | o.ready)),
                     read.en.eq(i.ready),
@@ -141,6 +146,8 @@ class RowMap(Component[RowMapParameters]):
                     with m.Elif(first_use):
                         m.d.comb += write.en.eq(1)
                         m.d.sync += used.eq(change.payload.slot + 1)
+            # Two reads before two writes: with writes between them the second read might see the
+            # first.
             with m.State("READ_LAST"):
                 m.d.comb += [read.en.eq(1), read.addr.eq(swapped.last)]
                 m.d.sync += row.eq(read.data)

@@ -165,6 +165,9 @@ class Scheduler(Component[SchedulerParameters]):
             *copy(sequence.command.payload, command.payload),
             *copy(vote_command.payload, command.payload),
         ]
+        # The cache changes in one order: the token joins, the heads read all rows, the report's
+        # eviction swaps rows. `joining` and `reporting` are the two times at which the map may
+        # change.
         with m.If(accepted & ~sequence.refused):
             m.d.sync += joining.eq(1)
             with m.If(command.payload.restart):
@@ -173,6 +176,8 @@ class Scheduler(Component[SchedulerParameters]):
         # Reports pass when everything has been read; an eviction swaps rows meanwhile.
         passes, free = Signal(), Signal()
         m.d.comb += [
+            # A report goes together with its swap. The sequence leaves `reporting` with the last
+            # one, so the next command's token joins a cache whose rows have settled.
             free.eq(sequence.reporting & (~vote_report.payload.evict | rows.change.ready)),
             report.valid.eq(sequence.error | (vote_report.valid & free)),
             vote_report.ready.eq(report.ready & free),
@@ -194,6 +199,7 @@ class Scheduler(Component[SchedulerParameters]):
         # The new token's slot is the one after the last.
         with m.If(joining & rows.change.ready):
             m.d.sync += [joining.eq(0), length.eq(length + 1)]
+        # The voting engine counts slots, too; its report has the length after the eviction.
         with m.If(passes):
             m.d.sync += length.eq(vote_report.payload.length)
         self._look_up(m, rows, sequence, joining, length)
@@ -206,6 +212,8 @@ class Scheduler(Component[SchedulerParameters]):
         """
         p = self.parameters
         lookup, run, bits = self.lookup, self.run, p.map.slot_bits
+        # The new token's rows go before the reader's, which cannot read what is not written yet.
+        # One lookup port serves both, as rows to store are two per kv head.
         new = stream.Signature(p.map.address_layout).create()
         join(m, [sequence.store], [new], ~joining)
         storing = merge(m, new, lookup, rows.i)
@@ -214,6 +222,8 @@ class Scheduler(Component[SchedulerParameters]):
         store, found, slot_address = sequence.store.payload, rows.o.payload, lookup.payload.address
         batch = sequence.run.payload.batch
         m.d.comb += [
+            # A run is K's or V's rows of one kv head, in the order of slots; the map turns each
+            # slot into the row of memory that holds it, so evictions move no data.
             run.payload.words.eq(length),
             run.payload.address.eq(Cat(sequence.run.payload.value, batch.kv_head) << bits),
             self.head.payload.eq(batch.last),

@@ -69,6 +69,7 @@ class TransposeBuffer(Component[None]):
         filling, emptying = Signal(range(tiles)), Signal(range(tiles))
         row, column = Signal(range(d)), Signal(range(d))
         taken, done, step = Signal(), Signal(), Signal()
+        # A tile of d by d words goes in by rows and out by columns, one of either a cycle.
         vector_first = Signal(init=1)  # the next row begins a vector
         full = Array(Signal(name=f"full_{n}") for n in range(tiles))
         last_row = Array(Signal(range(d), name=f"last_row_{n}") for n in range(tiles))
@@ -136,6 +137,8 @@ class TransposeBuffer(Component[None]):
         """The banks: row j is rotated up by j, column i down by i. Returns a column in order."""
         d, tiles = self._lanes, self._tiles
         words = []
+        # The rotation places any row and any column in d different banks, so that each is one
+        # access: word i of row j is in bank (i + j) mod d.
         rotated = _rotate(m, "row", self.i.payload.w.as_value(), row, d, left=True)
         for n in range(d):
             m.submodules[f"bank_{n}"] = bank = memory.Memory(shape=16, depth=tiles * d, init=[])

@@ -24,13 +24,15 @@ class VectorBuffer(Component[None]):
     def ports(self) -> Ports:
         return {
             "i": stream_in(self._shape, "Beats with a field ``last``."),
-            "o": stream_out(self._shape, "See `i`."),
+            "o": stream_out(self._shape, "The same beats, once the whole vector is stored."),
         }
 
     def elaborate(self, platform):
         m = Module()
         i, o, shape = self.i, self.o, self.o.payload.shape()
         m.submodules.queue = queue = Queue(QueueParameters(shape.size, self._length), shape=shape)
+        # Only whole vectors leave: this models a stage that begins when its predecessor has
+        # finished (VEDA, Fig. 6, without element-serial scheduling).
         complete = Signal(range(self._length + 1))  # complete vectors in the queue
         enters, leaves = Signal(), Signal()  # a vector's last beat does
         wiring.connect(m, wiring.flipped(i), queue.i)

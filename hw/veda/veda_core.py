@@ -289,11 +289,14 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
         wiring.connect(m, schedule.head, heads.i)
         wiring.connect(m, heads.o, attention.head)
         request = schedule.request
+        # Writes wait for their data in `port`, reads do not; the order between them is the map's.
         route(m, request, request.payload.write, [port.read, port.write])
         m.d.comb += port.write.payload.eq(request.payload.address)
 
         # A row of V, its probability and the vote's copy of the probability transfer together.
         m.d.comb += [
+            # `hold` is why no probability is lost: the array accepts a row of V only in a cycle in
+            # which the voting engine accepts its probability.
             attention.hold.eq(~voting.i.ready),
             voting.i.valid.eq(attention.used),
             voting.i.payload.eq(attention.p.y),

@@ -44,10 +44,10 @@ class VoteBuffer(Component[None]):
             "read": wire_in(
                 data.StructLayout({"valid": 1, "slot": range(self._slots)}), "Row to read."
             ),
-            "vote": wire_in(
-                1, "One cycle later: a vote for that row, and whether the search includes it."
+            "vote": wire_in(1, "One cycle later than `read`: a vote for the row."),
+            "search": wire_in(
+                1, "One cycle later than `read`: the search for the least key includes the row."
             ),
-            "search": wire_in(1, "See `vote`."),
             "score": wire_in(self._score_bits, "One cycle later: the score of its slot."),
             "counting": wire_in(1, "Constant while rows are in the pipeline."),
             "protected": wire_in(self._position_bits, "Positions below it are protected."),
@@ -59,7 +59,9 @@ class VoteBuffer(Component[None]):
                 "Write a row while none is in the pipeline. `join`: slot `last` gets position "
                 "`token` and no votes. `move`: the best slot gets the row that was read last.",
             ),
-            "move": wire_in(1, "See `join`."),
+            "move": wire_in(
+                1, "The best slot gets the row that was read last, while no row is in the pipeline."
+            ),
             "last": wire_in(range(self._slots)),
             "token": wire_in(self._position_bits),
             "best": wire_out(best, "Row with the least key."),
@@ -102,6 +104,7 @@ class VoteBuffer(Component[None]):
                 position.eq(found.position),
                 key.eq(Mux(self.counting, Cat(~count, protected), self.score)),
             ]
+        # A flag marks an empty search, because no key is above all others: all ones may be a row's.
         search_empty = Signal()  # nothing was compared since `clear`
         best_key = Signal.like(key, reset_less=True)
         best_slot = Signal.like(slot, reset_less=True)
@@ -120,7 +123,12 @@ class VoteBuffer(Component[None]):
             m.d.sync += [best_key.eq(key), best_slot.eq(slot), best_position.eq(position)]
 
         # And write back: the counted row, a new one, or the last row read into the best slot.
+        # The key is the upper part of the comparison: votes (complemented) or score first, then
+        # position. Positions differ, so the result does not depend on the order of slots, which
+        # evictions permute.
         m.d.comb += [
+            # One write port is enough: the parent joins and moves only while no row is in the
+            # pipeline.
             write_port.en.eq((passed & self.counting) | self.join | self.move),
             write_port.addr.eq(Mux(self.join, self.last, Mux(self.move, best_slot, slot))),
             write_port.data.count.eq(Mux(self.join, 0, ~key[: self._count_bits])),

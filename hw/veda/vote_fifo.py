@@ -62,6 +62,8 @@ class VoteFifo(Component[None]):
         )
         read_port, write_port = scores.read_port(), scores.write_port()
         issue, held, summed = self.issue, self.held, self.summed
+        # Read, add, write in three cycles, one slot a cycle: VEDA's score buffer is a FIFO, since
+        # each head passes all slots in the same order.
         valid = Signal(3)  # of cycles 1 to 3
         m.d.sync += valid.eq(valid << 1 | issue.valid)
 
@@ -88,9 +90,13 @@ class VoteFifo(Component[None]):
             forward_to_held.eq(valid[2] & (summed_slot == read.slot)),
             forward_to_sum.eq(valid[2] & (summed_slot == hold["slot"])),
         ]
+        # The first head of a step begins new sums, so the memory need not be cleared.
         stored = Mux(read.first, 0, read_port.data)
         before = register(Mux(forward_to_held, score, stored), "held_score")
         m.d.comb += [
+            # The nearer issue has the newer sum, so its forwarding comes last, in front of the
+            # adder. A cache of one or two slots returns to a slot within the pipeline's length; a
+            # longer one never does.
             total.eq(Mux(forward_to_sum, score, before) + hold["probability"]),
             read_port.en.eq(issue.valid),
             read_port.addr.eq(issue.slot),

@@ -92,7 +92,7 @@ class VoteThreshold(Component[VoteThresholdParameters]):
         return {
             "clear": wire_in(1, "Begin new sums."),
             "add": wire_in(1, "Add a probability to S1."),
-            "probability": wire_in(p.probability_bits, "See `add`."),
+            "probability": wire_in(p.probability_bits, "Addend of S1, valid with `add`."),
             "add_square": wire_in(1, "Add a score's square to S2."),
             "score": wire_in(p.score_bits, "It takes two cycles."),
             "start": wire_in(1, "The sums are complete."),
@@ -103,9 +103,12 @@ class VoteThreshold(Component[VoteThresholdParameters]):
             "a": wire_in(WEIGHT_BITS),
             "b": wire_in(WEIGHT_BITS),
             "done": wire_out(1, "In the cycle before the results are valid."),
-            "negative": wire_out(1, "As above; `limit` is valid only if `no_votes` is low."),
-            "no_votes": wire_out(1, "See `negative`."),
-            "limit": wire_out(p.limit_bits, "See `negative`."),
+            "negative": wire_out(1, "The threshold is below 0."),
+            "no_votes": wire_out(1, "No score is below the threshold: `limit` is invalid."),
+            "limit": wire_out(
+                p.limit_bits,
+                "Largest score that is below the threshold; valid while `no_votes` is low.",
+            ),
         }
 
     def elaborate(self, platform):
@@ -116,6 +119,8 @@ class VoteThreshold(Component[VoteThresholdParameters]):
         # One set of registers serves the states in turn.
         cycles_left = Signal(range(2 * n))  # of the state
         radicand = Signal(2 * n, reset_less=True)
+        # Bit-serial, since the result is needed once a step, beside thousands of cycles of
+        # attention: a multiplier by one bit a cycle is an adder as wide as one factor.
         product = Signal(n, reset_less=True)  # A S1; less the root; the dividend not used yet
         digits = Signal(n - 1, reset_less=True)  # of the root, then of the quotient
         # The root's remainder, at most twice the root; then the quotient's.
@@ -168,6 +173,8 @@ class VoteThreshold(Component[VoteThresholdParameters]):
                 # The root is exact, and equals A S1: then the threshold is 0 and not negative.
                 exact = ~remainder.any() & difference[:n].all()
                 m.d.sync += [
+                    # s < T if and only if s <= floor((A S1 - root - 1) / 2^12 l): integers, so
+                    # nothing is rounded.
                     product.eq(difference),
                     self.no_votes.eq(~difference[n]),
                     self.negative.eq(~difference[n] & ~exact),
@@ -238,6 +245,8 @@ class VoteThreshold(Component[VoteThresholdParameters]):
         product = Cat(*rows(reduce_columns(m, square_columns(self.score), 2)))
         square_valid = Signal()
         square = Signal(len(product), reset_less=True)
+        # No carry propagates while scores arrive, one a cycle; the one full adder below makes up
+        # for it, bit by bit, as the product with l needs the bits anyway.
         sums, carries = (Signal(p.square_bits, name=name, reset_less=True) for name in ("s", "c"))
         carry = Signal()
         m.d.sync += [square_valid.eq(self.add_square), square.eq(product)]

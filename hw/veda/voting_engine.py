@@ -215,6 +215,7 @@ class VotingEngine(Component[VotingEngineParameters]):
             r.last_slot.eq(r.next_slot == r.length),
             r.final_head.eq(~r.heads_left[1:].any()),
             r.full.eq(r.length == p.capacity),
+            # A full cache evicts without being told, or the next token would have no slot.
             r.evicting.eq((r.command.evict & (r.length > r.command.target)) | r.full),
             r.busy.eq(fifo.busy | buffer.busy),
         ]
@@ -361,6 +362,9 @@ class VotingEngine(Component[VotingEngineParameters]):
             threshold.score.eq(fifo.summed.score),
             buffer.read.valid.eq(fifo.held.valid),
             buffer.read.slot.eq(fifo.held.slot),
+            # While scores are summed, the search is for the least score, over the last head's sums,
+            # which are complete. It is used if the threshold is below 0: then that slot alone gets
+            # the vote.
             buffer.search.eq(counting | fifo.summed.final),
             buffer.score.eq(fifo.summed.score),
             buffer.counting.eq(counting),

@@ -26,6 +26,8 @@ def one_hot(m: Module, number: Value, enable: Value | int, name: str) -> Signal:
 
     Two levels of LUT4s: 2^(k - 2) of the upper bits, 2^k of these and the two lower bits.
     """
+    # A shift is a product with a power of two: an FPGA's multipliers are often idle, and take the
+    # place of hundreds of LUTs of a barrel shifter.
     lower, upper = number[:2], number[2:]
     selected = Signal(1 << len(upper), name=f"{name}_selected")
     result = Signal(1 << len(number), name=name)
@@ -57,6 +59,8 @@ def products(
         where two of them overlap, a bit of the result has two sources, of which one is low.
     """
     bits: list[list[Value]] = [[] for _ in range(len(word) + len(factor) - 1)]
+    # A word wider than a multiplier's input is cut; since the factor is one-hot, at most one of two
+    # overlapping pieces has a one in any bit, so an OR replaces the sum.
     low = 0
     for number, width in enumerate(pieces):
         piece = word[low : low + width]

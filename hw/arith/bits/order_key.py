@@ -32,6 +32,8 @@ def to_key(bits: ValueLike, float_format: FloatFormat = FP16):
     """
     require(float_format.infinities, "format of an order key must have infinities", float_format)
     magnitude, sign = bits[:-1], bits[-1]
+    # Magnitudes of floats order as integers. Negative ones are complemented, and the sign inverted,
+    # so that keys compare unsigned; both zeros get one key.
     negative = sign & magnitude.any()
     number = Cat(Mux(negative, ~magnitude, magnitude), ~negative)
     return Mux(is_nan(bits, float_format), NAN_KEY, number)

@@ -113,6 +113,7 @@ class CommandDispatch(Component[CoreParameters]):
         accept = Signal()
         rows_of_group = p.macs >> p.weight_bits
         most_lines = 1 << p.activation_bits
+        # Numbers out of range are made legal here, once, so that no part can hang on a count of 0.
         # A function rebuilds the product table, so it takes a separate bank as well.
         m.d.comb += [
             needs_tables.eq(command.tables | command.replace),
@@ -135,6 +136,9 @@ class CommandDispatch(Component[CoreParameters]):
         fields = self._fields(bank, end, columns, sizes)
         room = self._queues(m, push, push & ~started, fields)
         allowed = started | (room & (loaded | ~needs_tables))
+        # All parts get a command in the same cycle and work it off at their own pace: the queues
+        # are why a part that is early cannot block one that is late. Room is tested once for a
+        # whole batch, so a batch that has begun is never stuck half queued.
         m.d.comb += push.eq(self.command.valid & allowed)
         with m.If(self.load_end):
             m.d.sync += loaded.eq(1)
@@ -143,6 +147,7 @@ class CommandDispatch(Component[CoreParameters]):
             with m.If(needs_tables):
                 m.d.sync += [loaded.eq(0), self.load_bank.eq(~self.load_bank)]
 
+        # Loading overlaps with products that use the other bank: double buffering of the tables.
         users = self._users(m, accept, bank)
         m.d.comb += self.load_room.eq(~Mux(self.load_bank, *reversed(users)).any() & ~loaded)
         return m
@@ -191,6 +196,7 @@ class CommandDispatch(Component[CoreParameters]):
                 acquire.eq(accept & (bank == n)),
                 release.eq(finished & (results.payload.bank == n)),
             ]
+            # A command that comes as another one's results leave changes nothing.
             with m.If(acquire & ~release):
                 m.d.sync += users[n].eq(users[n] + 1)
             with m.Elif(release & ~acquire):

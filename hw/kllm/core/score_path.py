@@ -69,6 +69,8 @@ class ScorePath(Component[CoreParameters]):
         buffer = memory.Memory(shape=unsigned(width), depth=2 << places + others, init=[])
         m.submodules.buffer = buffer
         put, get = buffer.write_port(), buffer.read_port()
+        # Two halves by turns: results of one head are stored while the softmax reads those of the
+        # head before.
         full = Signal(2)
         ends = [Signal(range(sets), name=f"end_{half}", reset_less=True) for half in (0, 1)]
         batches = [Signal(others, name=f"batch_{half}", reset_less=True) for half in (0, 1)]
@@ -83,6 +85,8 @@ class ScorePath(Component[CoreParameters]):
         m.d.comb += [
             results.ready.eq(~Mux(write_half, full[1], full[0])),
             taken.eq(results.valid & results.ready),
+            # Lanes output a set of columns for each vector in turn; the address turns this into
+            # rows.
             batch_end.eq(vector == self.vectors - 1),
             final.eq(taken & results.payload.last),
             put.en.eq(taken),
@@ -105,6 +109,7 @@ class ScorePath(Component[CoreParameters]):
         emptied = Signal()
         m.d.comb += [
             read.eq(Mux(read_half, full[1], full[0]) & (~rows.valid | rows.ready)),
+            # Sizes are kept for each half, as two products in flight may differ.
             row_end.eq(read_place == Mux(read_half, ends[1], ends[0])),
             emptied.eq(read & row_end & (read_vector == Mux(read_half, batches[1], batches[0]))),
             get.en.eq(read),
@@ -136,6 +141,7 @@ class ScorePath(Component[CoreParameters]):
         """Beats of 16 probabilities; returns whether there is one, its values and mask, and the
         signal that it is used."""
         p, payload = self.parameters, probabilities.payload
+        # Beats of lanes become beats of 16: the matrix product's inputs are wider than its outputs.
         parts = BEAT // p.lanes
         values = Signal(data.ArrayLayout(FP16, BEAT), name="gathered", reset_less=True)
         keep = Signal(BEAT, name="gathered_keep", reset_less=True)
@@ -177,6 +183,9 @@ class ScorePath(Component[CoreParameters]):
         m.d.comb += [
             weighted.eq(self.command.valid & self.command.payload.weighted),
             passing.eq(self.command.valid & ~self.command.payload.weighted & ~full),
+            # A weighted beat goes through a register, as its product would lengthen the path; one
+            # that passes does not wait behind it, because `passing` needs the register empty and
+            # keeps the order.
             used.eq(x.valid & weighted & present & (~full | o.ready)),
             o.valid.eq(full | (x.valid & passing)),
             x.ready.eq(Mux(weighted, used, passing & o.ready)),

@@ -78,6 +78,8 @@ class StepJoin(Component[CoreParameters]):
             weights.ready.eq(word_end),
         ]
         # Scales are computed ahead for some batches, and used up by products.
+        # A step must not reach the lanes before its vector's scale is known, as a lane cannot hold
+        # a column back; the counter is how the join waits without looking into the scale's path.
         with m.If(self.scale_done & ~product_end):
             m.d.sync += ahead.eq(ahead + 1)
         with m.Elif(product_end & ~self.scale_done):

@@ -73,6 +73,8 @@ class WordFetch(Component[CoreParameters]):
         issue = Signal()
         final = Signal()
         m.d.comb += [
+            # A command's queue entry is made with its first request, so output can begin before the
+            # last.
             begin.eq(scales & (number == 1)),
             set_end.eq(~scales & (word == command.payload.words - 1)),
             final.eq(set_end & (number == command.payload.sets)),
@@ -112,6 +114,8 @@ class WordFetch(Component[CoreParameters]):
         final = Signal()
         m.d.comb += [
             vector_end.eq(vector == command.payload.vectors),
+            # Weights are read from memory once for a batch: the reorder buffer keeps a set's words
+            # until the last vector has used them.
             slots.again.eq(~scales & ~vector_end),
             final.eq(slots.run_end & ~scales & vector_end & (number == command.payload.sets)),
             command.ready.eq(final),

@@ -67,8 +67,8 @@ class AcLane(Component[LadTileParameters]):
                 "(They take base - 0, so that this needs no multiplexer behind the adders.)",
             ),
             "join": wire_in(1, "Accumulators add ``other`` and ``other_s``, likewise."),
-            "other": wire_in(p.wide_row, "See `join`."),
-            "other_s": wire_in(FP32, "See `join`."),
+            "other": wire_in(p.wide_row, "Vector that `join` adds to ``acc``."),
+            "other_s": wire_in(FP32, "Scalar that `join` adds to ``acc_s``."),
             "base_wanted": wire_out(1),
             "acc": wire_out(p.wide_row),
             "acc_s": wire_out(FP32),
@@ -84,6 +84,8 @@ class AcLane(Component[LadTileParameters]):
         m = Module()
         p = self.parameters
         m.submodules.vpu = vpu = Vpu(p.vpu)
+        # The factor of a term is a product by itself (a V[r] of AC.5), rounded to FP16 before the
+        # VPU multiplies the vector K by it; both steps round as the removal of the same term will.
         m.submodules.multiply = multiply = FloatMultiply(FloatMultiplyParameters(stages=1))
 
         # The factor, one cycle; operands wait for it.
@@ -132,6 +134,8 @@ class AcLane(Component[LadTileParameters]):
             *(after.eq(before) for before, after in zip(stages[1:], stages[2:], strict=False)),
         ]
         # The sum's base is read from a memory in one cycle and registered in the next.
+        # `early` requests the base two cycles ahead, so that it has passed memory and register by
+        # the time the first product of its column arrives.
         early, result, tag = stages[-3:]
         add = Signal()
         m.d.comb += [
@@ -177,6 +181,8 @@ class AcLane(Component[LadTileParameters]):
                 addend.eq(times_power(m, f"addend_{name}", convert.o, power)),
                 first.eq(base),
             ]
+            # 0 is subtracted from `base`, or `other` is added to the sum: loading and joining use
+            # the adder's operand registers, and the loop from `total` to the adder stays short.
             with m.If(self.set):
                 m.d.sync += addend.eq(0)
             with m.If(self.join):

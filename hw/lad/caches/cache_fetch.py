@@ -34,6 +34,8 @@ class CacheFetch(Component[LadTileParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
+        # An answer is never refused for lack of space: its row was free before it was requested. So
+        # answers of the shared memory port cannot be blocked by this reader.
         request, response, cache = self.request, self.response, self.cache
         m.d.comb += [
             cache.valid.eq(response.valid),
@@ -63,6 +65,8 @@ class CacheFetch(Component[LadTileParameters]):
             request.payload.address.eq(p.regions["cache"].address_of(head, row)),
         ]
         with m.FSM():
+            # The order must begin anew with each head, as the store writes each head from E and F
+            # on.
             with m.State("IDLE"):
                 m.d.comb += self.command.ready.eq(1)
                 m.d.sync += [x.eq(0) for x in (place, lane, number, half)]
@@ -74,6 +78,8 @@ class CacheFetch(Component[LadTileParameters]):
                 m.d.comb += request.valid.eq(place < self.free)
                 with m.If(request.valid & request.ready):
                     m.d.sync += place.eq(place + 1)
+                    # Both halves of a column, then the same column of the next lane: the store
+                    # frees the three banks by turns, so this order finds a free row soonest.
                     with m.If(in_columns):
                         m.d.sync += half.eq(~half)
                         with m.If(half):

@@ -82,16 +82,21 @@ class CacheStore(Component[LadTileParameters]):
                 "Read a column of each lane, or behind the last one the vectors: ``bases`` in "
                 "the next cycle and until the next read, or until ``write``.",
             ),
-            "column": wire_in(range(p.columns + 1), "See `read`."),
+            "column": wire_in(
+                range(p.columns + 1),
+                "Number of the column in each lane; behind the last one, the vectors.",
+            ),
             "bases": wire_out(data.ArrayLayout(p.wide_row, LANES)),
             "zero": wire_out(1, "`bases` count as 0: the head has been cleared."),
             "scalars": wire_out(data.ArrayLayout(FP32, 2), "E, F."),
             "sums": wire_in(
                 data.ArrayLayout(p.wide_row, LANES), "New columns, or new C, B, D and E, F."
             ),
-            "sums_s": wire_in(data.ArrayLayout(FP32, 2), "See `sums`."),
-            "set_vectors": wire_in(1, "The columns are set from the first one on."),
-            "set_column": wire_in(1, "See `set_vectors`."),
+            "sums_s": wire_in(data.ArrayLayout(FP32, 2), "New E and F, with `set_vectors`."),
+            "set_vectors": wire_in(
+                1, "`sums` are C, B and D, `sums_s` E and F; columns are set from the first one on."
+            ),
+            "set_column": wire_in(1, "`sums` are the next column of each lane."),
             "write": wire_in(
                 1,
                 "Begin to write; without `set_vectors` in the same cycle, all columns at once, "
@@ -107,6 +112,7 @@ class CacheStore(Component[LadTileParameters]):
         reads, writes = [], []
         for bank_number in range(LANES):
             # A word is a column; its two halves are loaded one by one.
+            # A column of FP32 sums is two rows of the memory's FP16 width.
             shape = data.ArrayLayout(p.row_bits, 2)
             bank = row_memory(shape, p.columns + 1)
             m.submodules[f"bank_{bank_number}"] = bank
@@ -126,6 +132,8 @@ class CacheStore(Component[LadTileParameters]):
     def _set(self, m: Module, write: "_Write", complete: Signal) -> None:
         """Count columns as they are set; E and F, which are registers."""
         p = self.parameters
+        # `complete` is what lets the writing follow the update column by column, instead of waiting
+        # for all of A.
         with m.If(self.set_column):
             m.d.sync += complete.eq(complete + 1)
         with m.If(self.set_vectors):
@@ -152,6 +160,7 @@ class CacheStore(Component[LadTileParameters]):
         address = Signal(range(p.columns + 1))
         next_is_vector = Signal()
         for place, port in enumerate(reads):
+            # Lanes read all banks at once; a write-back only the bank of its column.
             wanted = Mux(write.reads_next, next_bank, bank) == place
             m.d.comb += [
                 port.en.eq(self.read | (write.read & wanted)),
@@ -320,6 +329,8 @@ class CacheStore(Component[LadTileParameters]):
             its_vector = VECTOR_BANKS.index(place)
             is_vector = column == p.d + its_vector
             local = Signal(range(p.d), name=f"local_{place}")
+            # A next head's row may overwrite this one only after it has left for memory. Columns
+            # leave by lanes in turn, so with equal numbers the lower lane has left first.
             before = (lane > place) if place < LANES - 1 else 0
             sets = self.set_column | self.set_vectors
             m.d.comb += [

@@ -34,10 +34,10 @@ class CacheUpdate(Component[LadTileParameters]):
         return {
             "restart": wire_in(1, "A new head: forget all changes."),
             "change": wire_in(1, "Record a position's change, with its rows."),
-            "minus": wire_in(index(MODE_BITS), "See `change`."),
-            "plus": wire_in(index(MODE_BITS), "See `change`."),
-            "k": wire_in(p.row, "See `change`."),
-            "v": wire_in(p.row, "See `change`."),
+            "minus": wire_in(index(MODE_BITS), "Mode that the position leaves, 0 for none."),
+            "plus": wire_in(index(MODE_BITS), "Mode that the position gets, 0 for none."),
+            "k": wire_in(p.row, "Row of K of the position that changes."),
+            "v": wire_in(p.row, "Row of V of the position that changes."),
             "terms": wire_out(range(2 * p.updates + 1), "Number of terms of all changes."),
             "begin": wire_in(1, "There are terms: begin with the vectors in the next cycle."),
             "go": wire_out(1, "The lanes begin `operations`."),
@@ -46,7 +46,7 @@ class CacheUpdate(Component[LadTileParameters]):
             "summed": wire_in(1, "The lanes have the sums of an operation with ``last``."),
             "set_vectors": wire_out(1, "The store takes B to F, and begins to write."),
             "read": wire_out(1, "The store reads `column`."),
-            "column": wire_out(range(p.columns + 1), "See `read`."),
+            "column": wire_out(range(p.columns + 1), "Number of the column to read in each lane."),
             "set_column": wire_out(1, "The store takes a column of each lane."),
             "done": wire_out(1, "All columns of all lanes have been set."),
         }
@@ -62,8 +62,11 @@ class CacheUpdate(Component[LadTileParameters]):
             ),
             self.terms.eq(walk.terms),
         ]
+        # `column` counts what is read, `updated` what is complete; they differ by the pipeline
+        # between.
         updated = Signal(range(p.columns + 1))  # columns of each lane
         with m.FSM():
+            # The parent begins only if there are terms, so a walk is never empty.
             with m.State("IDLE"):
                 m.d.sync += [self.column.eq(0), updated.eq(0)]
                 m.d.comb += walk.begin.eq(self.begin)
@@ -75,6 +78,8 @@ class CacheUpdate(Component[LadTileParameters]):
                 for number, operation in enumerate(self.operations):
                     vector = walk.k_out if number == 2 else walk.v_out
                     m.d.comb += operation.vec.eq(vector)
+                # The columns begin when the vectors are complete, since the lanes' accumulators
+                # then are free.
                 with m.If(self.summed):
                     m.d.comb += [self.set_vectors.eq(1), walk.begin.eq(1)]
                     m.next = "COLUMNS"

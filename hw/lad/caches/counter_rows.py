@@ -31,7 +31,9 @@ class CounterRows(Component[LadTileParameters]):
             "counters": stream_in(p.row, "Rows from the memory, in order."),
             "written": stream_out(counter_row_layout(p), "Rows to write back."),
             "valid": wire_in(1, "A position is there."),
-            "position": wire_in(p.position, "See `valid`."),
+            "position": wire_in(
+                p.position, "Position whose counters are needed, in ascending order within a head."
+            ),
             "last": wire_in(1, "It is the last one of its head."),
             "advance": wire_in(1, "The position's counters are updated; only without `stall`."),
             "row": wire_out(p.row_bits, "Row with the position's counters."),
@@ -51,6 +53,8 @@ class CounterRows(Component[LadTileParameters]):
         needs = Signal()  # another row
         free = Signal()  # a row can be written back
         m.d.comb += [
+            # A new row needs two things in the same cycle: it has arrived, and the row before it
+            # can leave. Neither waits for the other one, so both come about.
             here.eq(self.position >> in_row),
             needs.eq(self.valid & (~stored | (here != number))),
             free.eq(~self.written.valid | self.written.ready),
@@ -73,6 +77,8 @@ class CounterRows(Component[LadTileParameters]):
         # Behind the last position of a head nothing else has the row written.
         with m.Elif(self.flush & free):
             m.d.sync += [self.written.valid.eq(1), self.flush.eq(0), stored.eq(0)]
+        # The output register follows the current row whenever it is empty, so a row that is to be
+        # written needs no cycle of its transfer.
         with m.If(free):
             m.d.sync += [self.written.payload.data.eq(current), self.written.payload.row.eq(number)]
         return m

@@ -63,10 +63,16 @@ class NarrowOperands(Component[LadTileParameters]):
         # Divided by 2^power: the caches' sums, and in lane 0 later the numerator.
         power = Signal(SHIFT, reset_less=True)
         of_sums = power[:POWER_BITS]
+        # F bounds the other sums, as no intercept is below its slope, and m the products with B and
+        # E: dividing by both keeps operands and products inside FP16 (65504).
         with m.If(self.scale):
             m.d.sync += power.eq(least(power_of(self.scalars[1]) + power_of(self.maximum, FP16)))
+        # From here on the caches are not multiplied in this head: the register is free for the
+        # quotient.
         with m.If(self.normalise):
             m.d.sync += power.eq(exponent_of(self.total_s) - HALF)
+        # Converters are shared: lane 0's narrows a column, B or the numerator, whichever the state
+        # needs.
         wide = [Signal.like(base) for base in self.bases]
         m.d.comb += wide[0].eq(Mux(self.divides, self.total.as_value(), self.bases[0].as_value()))
         for lane in range(1, LANES):
@@ -81,6 +87,8 @@ class NarrowOperands(Component[LadTileParameters]):
         m.submodules.denominator = reciprocal = Reciprocal(
             ReciprocalParameters(stages=RECIPROCAL_STAGES)
         )
+        # den becomes 0.5 to 1, which fits FP16 however many positions it sums; the same power of
+        # two is taken from the numerator, so the quotient is unchanged.
         scaled = times_power(m, "e", self.scalars[0], -of_sums)
         narrow = Signal(FP16)
         magnitude = narrow[:-1]  # a significand: zero, infinite or NaN like the denominator

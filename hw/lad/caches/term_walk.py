@@ -33,21 +33,21 @@ class TermWalk(Component[LadTileParameters]):
         return {
             "restart": wire_in(1, "Forget all changes."),
             "change": wire_in(1, "Record a position's change, with its rows."),
-            "minus": wire_in(index(MODE_BITS), "See `change`."),
-            "plus": wire_in(index(MODE_BITS), "See `change`."),
-            "k": wire_in(p.row, "See `change`."),
-            "v": wire_in(p.row, "See `change`."),
+            "minus": wire_in(index(MODE_BITS), "Mode that the position leaves, 0 for none."),
+            "plus": wire_in(index(MODE_BITS), "Mode that the position gets, 0 for none."),
+            "k": wire_in(p.row, "Row of K of the position that changes."),
+            "v": wire_in(p.row, "Row of V of the position that changes."),
             "terms": wire_out(range(2 * p.updates + 1), "Number of terms of all changes."),
             "begin": wire_in(1),
             "repeats": wire_in(1),
-            "valid": wire_out(1, "A term; it is removed; the first or last one of a column."),
-            "subtract": wire_out(1, "See `valid`."),
-            "first": wire_out(1, "See `valid`."),
-            "last": wire_out(1, "See `valid`."),
-            "slope": wire_out(FP16, "a and b of the term's mode, and the position's rows."),
-            "intercept": wire_out(FP16, "See `slope`."),
-            "k_out": wire_out(p.row, "See `slope`."),
-            "v_out": wire_out(p.row, "See `slope`."),
+            "valid": wire_out(1, "A term is valid."),
+            "subtract": wire_out(1, "The term is of the old mode and is subtracted."),
+            "first": wire_out(1, "The term is the first one of its column."),
+            "last": wire_out(1, "The term is the last one of its column."),
+            "slope": wire_out(FP16, "Slope a of the mode's line."),
+            "intercept": wire_out(FP16, "Intercept b of the mode's line."),
+            "k_out": wire_out(p.row, "The position's row of K."),
+            "v_out": wire_out(p.row, "The position's row of V."),
             "elements": wire_out(
                 data.ArrayLayout(FP16, LANES), "V's element of each lane's column."
             ),
@@ -56,6 +56,8 @@ class TermWalk(Component[LadTileParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
+        # The changes are few (|U|, at most `updates`), and their rows are needed d / 3 times: they
+        # are kept here, as the rows of positions that did not change have gone.
         records = Signal(data.ArrayLayout(_record_layout(), p.updates), reset_less=True)
         changes = Signal(range(p.updates + 1))
         # No block memory: V's elements go to a multiplier in the same cycle.
@@ -89,6 +91,7 @@ class TermWalk(Component[LadTileParameters]):
         mode = Signal(MODE_BITS)
         m.d.comb += [
             record.eq(Array(Value.cast(records[each]) for each in range(p.updates))[number]),
+            # The old line's term goes first. A mode of 0 has the line 0 and so no term.
             removes.eq(~second & record.minus.any()),
             more.eq(removes & record.plus.any()),
             final.eq((number == changes - 1) & ~more),
@@ -99,6 +102,9 @@ class TermWalk(Component[LadTileParameters]):
         ]
         with m.If(running):
             m.d.sync += [second.eq(more), number.eq(Mux(more, number, number + 1))]
+            # The walk begins anew for each column (AC.5): columns outside, positions inside, as in
+            # the paper, because a column's sum then remains in the accumulators until it is
+            # complete.
             with m.If(final):
                 m.d.sync += number.eq(0)
                 with m.If(self.repeats & (column != p.columns - 1)):
@@ -125,6 +131,7 @@ class TermWalk(Component[LadTileParameters]):
         for lane, element in enumerate(self.elements):
             start = lane * p.columns
             choices = list(self.v_out[start : start + p.columns])
+            # A lane's columns are consecutive, so the element of V is chosen among d / 3, not d.
             with m.Switch(place):
                 for choice, value in enumerate(choices):
                     with m.Case(choice) if choice < len(choices) - 1 else m.Default():

@@ -70,6 +70,8 @@ class CodeScores(Component[LadTileParameters]):
         storing = Signal()
         self._scales = Signal(name="scales")  # the operation is the new key's
         m.d.comb += self.op.payload.scale.eq(self._scales)
+        # All units are on chip before the first score, since a row of them serves d keys and a row
+        # of codes only some.
         units_requested = Signal()
         m.submodules.reader = reader = SequentialReader(
             SequentialReaderParameters(

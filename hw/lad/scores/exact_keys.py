@@ -35,12 +35,15 @@ class ExactKeys(Component[LadTileParameters]):
         m = Module()
         p = self.parameters
         m.submodules.scan = scan = PositionScan(p)
+        # Two sources in ascending order of positions: M by its bits, then the window, all of whose
+        # keys are exact because their modes have not settled (LAD, III-E).
         scanned = Signal()  # the scan has begun
         in_window = Signal()  # which follows the positions of M
         windowed = Signal(range(p.positions + 1))  # the next position of the window
         position = self.position
         m.d.comb += [
             scan.begin.eq(self.go & ~scanned),
+            # Only rows with positions before the window: later bits are not set in this head.
             scan.rows.eq((self.old + (p.d - 1)) >> p.element_bits),
             scan.bits.eq(self.bits),
             self.row.eq(scan.row),
@@ -52,6 +55,7 @@ class ExactKeys(Component[LadTileParameters]):
         ]
         with m.If(scan.begin):
             m.d.sync += [scanned.eq(1), windowed.eq(self.old)]
+        # The counts outlive `restart`: they are reported with the head, after its last score.
         with m.If(self.restart):
             m.d.sync += scanned.eq(0)
         with m.If(self.clear):

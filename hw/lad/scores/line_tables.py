@@ -51,6 +51,9 @@ def line_tables(bounds: tuple[float, ...], slack: int) -> LineTables:
     tolerance = slack / 2**16
     lower, upper = [NAN_KEY], []
     for line, key in zip(lines[1:], keys, strict=True):
+        # Within the slack the mode's line is as good as the interval's, so that a score just
+        # outside makes no position active. The range is closed at its upper end, as the intervals
+        # are.
         while _is_close(line, key, tolerance):
             key -= 1
         lower.append(key)

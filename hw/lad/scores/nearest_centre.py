@@ -39,8 +39,8 @@ class NearestCentre(Component[LadTileParameters]):
         return {
             "begin": wire_in(1, "Forget all products."),
             "valid": wire_in(1, "The product with the centre at `position`."),
-            "position": wire_in(p.position, "See `valid`."),
-            "dot": wire_in(FP16, "See `valid`."),
+            "position": wire_in(p.position, "Position of that centre's key."),
+            "dot": wire_in(FP16, "Product of the new key and the centre's key."),
             "norm": wire_in(FP16, "The new key's length."),
             "norm_row": wire_out(
                 index(range(max(2, p.table_rows))), "A row of the centres' lengths is read;"
@@ -58,6 +58,8 @@ class NearestCentre(Component[LadTileParameters]):
         p = self.parameters
         stages = 1 + DIVIDE_STAGES
         # What belongs to the quotient moves along with it.
+        # Algorithm 1, lines 6 to 9: nothing here stalls, so a shift register of valid bits
+        # suffices.
         valid = Signal(stages + 1)
         positions = [Signal(p.position, name=f"position_{n}") for n in range(stages + 1)]
         dots = [Signal(FP16, name=f"dot_{n}") for n in range(2)]
@@ -69,6 +71,8 @@ class NearestCentre(Component[LadTileParameters]):
             dots[1].eq(dots[0]),
         ]
         # Cycle by cycle: read the centre's length, multiply by the new key's, divide.
+        # While `divide` is high no product is under way, so the operands remain selected as long as
+        # the divider needs and no state machine is necessary.
         place = Signal(range(p.d))
         chosen = Signal(FP16)
         held = Signal(FP16, reset_less=True)
@@ -90,6 +94,8 @@ class NearestCentre(Component[LadTileParameters]):
         found, here = divider.o[:-1], positions[stages]
         better = Signal()
         m.d.comb += [
+            # Magnitudes compare as unsigned integers (line 8 compares |cos|). Products may come in
+            # any order, so ties go to the lower position by comparison.
             better.eq(
                 valid[stages]
                 & ~is_nan(divider.o)
@@ -97,6 +103,7 @@ class NearestCentre(Component[LadTileParameters]):
             ),
             self.idle.eq(~valid.any() & ~self.valid),
             self.joins.eq(magnitude > nearest(self._collinear, FP16)),
+            # Lines 12 and 15: dnorm is negative for a key that points the other way.
             self.quotient.eq(Cat(found, divider.o[-1] ^ negative)),
         ]
         with m.If(self.begin):

@@ -31,19 +31,26 @@ class QueryProducts(Component[LadTileParameters]):
             "restart": wire_in(1),
             "power": wire_in(POWER_BITS),
             "valid": wire_in(LANES, "A dot product of each lane."),
-            "products": wire_in(data.ArrayLayout(FP16, LANES), "See `valid`."),
+            "products": wire_in(
+                data.ArrayLayout(FP16, LANES),
+                "FP16 product of each lane's column, to be multiplied by 2^power.",
+            ),
             "complete": wire_out(1),
-            "a": wire_out(p.wide_row, "q A, d numbers, and q D."),
-            "d": wire_out(FP32, "See `a`."),
+            "a": wire_out(p.wide_row, "q A in FP32, d numbers, valid with `complete`."),
+            "d": wire_out(FP32, "q D in FP32, valid with `complete`."),
         }
 
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
         products = Signal(data.ArrayLayout(FP32, LANES * p.columns), reset_less=True)
+        # Products come in the order of the columns, a lane's behind one another, so a counter for
+        # each lane says which column a product is of.
         with_d = Signal(FP32, reset_less=True)
         counts = [Signal(range(p.columns + 2), name=f"count_{n}") for n in range(LANES)]
         for lane, done in enumerate(counts):
+            # The columns were divided by 2^power to fit in FP16; FP32 has the range to multiply
+            # back exactly.
             m.submodules[f"widen_{lane}"] = widen = FloatConvert(
                 FloatConvertParameters(source="fp16", format="fp32")
             )
@@ -60,6 +67,8 @@ class QueryProducts(Component[LadTileParameters]):
             with m.If(self.restart):
                 m.d.sync += done.eq(0)
         # D's product is begun last.
+        # Lane 2 has the fewest columns of A or as many, and D behind them: its count is complete
+        # last.
         m.d.comb += [
             self.complete.eq(counts[-1] == p.columns + 1),
             *(o.eq(product) for o, product in zip(self.a, list(products)[: p.d], strict=True)),

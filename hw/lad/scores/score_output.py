@@ -39,10 +39,14 @@ class ScoreOutput(Component[LadTileParameters]):
             "ready": wire_out(1, "An exact score can be output."),
             "exact_valid": wire_in(1, "An exact score is there; only with `ready`."),
             "exact_index": wire_in(p.position, "Position of `exact`."),
-            "exact": wire_in(FP16, "See `exact_valid`."),
+            "exact": wire_in(FP16, "Score of a whole key, valid with `exact_valid`."),
             "score_valid": wire_out(1),
-            "score_index": wire_out(range(p.positions + 2), "See `score_valid`."),
-            "scores": wire_out(data.ArrayLayout(FP16, 2), "See `score_valid`."),
+            "score_index": wire_out(
+                range(p.positions + 2), "Even position of the first score of the pair."
+            ),
+            "scores": wire_out(
+                data.ArrayLayout(FP16, 2), "Scores of the pair, valid with `score_valid`."
+            ),
             "score_keep": wire_out(mask(2), "Which of `scores` count."),
             "maximum": wire_out(FP16.width, "Order key of the largest score."),
             "pending": wire_out(1, "A score is not in the maximum yet."),
@@ -60,6 +64,8 @@ class ScoreOutput(Component[LadTileParameters]):
         m.d.comb += [
             self.bits_row.eq(self.estimate.index >> p.element_bits),
             bits.eq(Array(pairs)[estimate.index[1 : p.element_bits]]),
+            # A position in M or in the window gets its exact score later or has had it: the
+            # estimate of such a position must not reach the maximum, as it may be too large.
             below.eq(Cat(estimate.index + k < self.old for k in range(2))),
             self.ready.eq(~estimate.valid),
             self.score_valid.eq(estimate.valid | self.exact_valid),
@@ -84,6 +90,8 @@ class ScoreOutput(Component[LadTileParameters]):
 
     def _compare(self, m: Module) -> Signal:
         """The larger one of a pair, then the largest one of all. Returns: a pair is between."""
+        # m of equation (4) is a maximum over all positions, so pairs may come in any order. The two
+        # comparisons, within the pair and with the maximum so far, are in different cycles.
         keys = [Signal(FP16.width, name=f"score_key_{k}") for k in range(2)]
         larger = Signal(FP16.width, init=NAN_KEY)
         changed = Signal()
@@ -96,6 +104,8 @@ class ScoreOutput(Component[LadTileParameters]):
         ]
         with m.If(larger > self.maximum):
             m.d.sync += self.maximum.eq(larger)
+        # The parent restarts only when no score is pending, so no key of the last head can come
+        # after.
         with m.If(self.restart):
             m.d.sync += self.maximum.eq(NAN_KEY)
         return changed

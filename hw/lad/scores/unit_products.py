@@ -33,16 +33,20 @@ class UnitProducts(Component[LadTileParameters]):
         return {
             "begin": wire_in(1, "The next pair is of positions 0 and 1."),
             "row_valid": wire_in(1, "A row of units is there."),
-            "row_number": wire_in(index(p.label_bits - 2), "See `row_valid`."),
-            "row": wire_in(p.row, "See `row_valid`."),
+            "row_number": wire_in(
+                index(p.label_bits - 2), "Number of that row in the table of units."
+            ),
+            "row": wire_in(p.row, "Units of the row's d positions, FP16."),
             "valid": wire_in(1, "A pair's dot products are there."),
-            "dots": wire_in(result_layout(), "See `valid`."),
+            "dots": wire_in(result_layout(), "Dot products of a pair of positions, with `valid`."),
             "score": wire_out(score_layout(p)),
         }
 
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
+        # A key is estimated as its unit times its code, a few bits per element: the product of the
+        # query and the code comes from the VPU, and the key's unit scales it here.
         units = row_memory(p.row_bits, p.table_rows)
         m.submodules.units = units
         write, read = units.write_port(), units.read_port()
@@ -67,6 +71,8 @@ class UnitProducts(Component[LadTileParameters]):
             *(after.eq(before) for before, after in zip(delays, delays[1:], strict=False)),
             dots.eq(self.dots),
         ]
+        # A whole row is read for each pair: it is d / 2 times the same row, which costs no more
+        # than a register for it and needs no control.
         row_of_units = data.ArrayLayout(PAIR * 16, p.d // PAIR)(read.data)
         chosen = Signal(data.ArrayLayout(16, PAIR))
         m.d.comb += chosen.eq(Array(row_of_units)[delays[0].index[1 : p.element_bits]])
