@@ -9,14 +9,14 @@ import dataclasses
 
 import pytest
 from amaranth.asserts import AnyConst
-from amaranth.hdl import Assert, Cat, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.arith import fixed_sum
 from hw.arith.fixed_sum import FixedSumParameters
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.stream.queue import Queue, QueueParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.campaign import suite_takes
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
@@ -49,11 +49,7 @@ class ColumnsSpec(Elaboratable):
         dut = self._dut
         p = dut.parameters
         columns = p.fixed_sum.columns
-        fragment = Fragment.get(dut, None)
-        m.submodules.dut = fragment
-        first = reset_first(m)
-        drive(m, first, dut.i)
-        watch(m, first, dut.o)
+        first, internals = surround(m, dut)
         ended, issued = Signal(), Signal()
         m.d.comb += [
             ended.eq(dut.i.valid & dut.i.ready & dut.i.payload.last & ~first),
@@ -73,7 +69,6 @@ class ColumnsSpec(Elaboratable):
                 Assert(dut.o.valid == (inside > moving), "a sum too early, late or lost"),
             ]
             if self._closed:
-                internals = Internals(fragment)
                 ends = [
                     internals.signal(valid) & internals.signal(last)
                     for valid, last in STAGES[type(dut)]

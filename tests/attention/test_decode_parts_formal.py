@@ -2,14 +2,14 @@
 
 import pytest
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Assert, Fragment, Module
+from amaranth.hdl import Assert, Module
 from amaranth.sim import Simulator
 
 from hw.attention import head_order, row_port
 from hw.attention.head_order import HeadOrder, HeadOrderParameters
 from hw.attention.row_port import RowPort, request_layout
 from hw.attention.step_sequence import StepSequence
-from sim.checks.formal.specs import StreamRulesSpec, drive, reset_first, watch
+from sim.checks.formal.specs import StreamRulesSpec, surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block, prove_stream_rules
 
@@ -45,11 +45,7 @@ class PortSpec(StreamRulesSpec):
     def elaborate(self, platform):
         m = Module()
         dut = self._dut
-        m.submodules.dut = Fragment.get(dut, None)
-        first = reset_first(m)
-        for port in (dut.write, dut.kv, dut.read):
-            drive(m, first, port)
-        watch(m, first, dut.request)
+        first, _ = surround(m, dut)
         write, kv, read, request = (
             port.valid & port.ready for port in (dut.write, dut.kv, dut.read, dut.request)
         )

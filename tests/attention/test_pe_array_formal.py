@@ -15,7 +15,6 @@ from amaranth.hdl import (
     Const,
     Cover,
     Elaboratable,
-    Fragment,
     Module,
     Mux,
     Signal,
@@ -24,7 +23,7 @@ from amaranth.hdl import (
 
 from hw.attention import pe_array
 from hw.attention.pe_array import PeArray, PeArrayParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -42,17 +41,13 @@ class ControlSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self.dut, self.dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
+        first, internals = surround(m, dut, leave={"i"})
         live = ~first
-        drive(m, first, dut.q)
         # A row may be withdrawn, because a lane holds rows of V that it has offered.
         m.d.comb += [
             dut.i.valid.eq(AnySeq(1)),
             Value.cast(dut.i.payload).eq(AnySeq(len(Value.cast(dut.i.payload)))),
         ]
-        for port in (dut.s, dut.o):
-            watch(m, first, port)
         row = dut.i.payload
         row_accepted = Signal()
         query_accepted = Signal()
@@ -129,8 +124,8 @@ class ControlSpec(Elaboratable):
                 Assert(rows <= p.tree_cycles + p.multiply_stages + 2, "too many rows inside"),
             ]
             if self._invariant:
-                self._invariants(m, Internals(fragment), rows, sums, ahead, value, following)
-                signal = Internals(fragment).signal
+                self._invariants(m, internals, rows, sums, ahead, value, following)
+                signal = internals.signal
                 flight, fold = signal("flight"), signal("fold")
                 head = p.multiply_stages - 1
                 outer = signal(f"outer_{head}")

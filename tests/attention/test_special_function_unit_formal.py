@@ -9,7 +9,7 @@ unbounded proofs.
 
 import pytest
 from amaranth.asserts import AnyConst
-from amaranth.hdl import Assert, Assume, Const, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Assert, Assume, Const, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.attention import softmax_reduction, special_function_unit
 from hw.attention.normalisation import RESULT_CYCLES, Normalisation
@@ -21,7 +21,7 @@ from hw.attention.special_function_unit import (
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.campaign import suite_takes
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
@@ -98,12 +98,8 @@ class ElementsSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = self._dut
-        m.submodules.dut = Fragment.get(dut, None)
+        first, _ = surround(m, dut)
         command, i, o = dut.command, dut.i, dut.o
-        first = reset_first(m)
-        drive(m, first, command)
-        drive(m, first, i)
-        watch(m, first, o)
         # One bit is enough to tell elements apart.
         m.d.comb += Assume(~i.payload.x[1:].any())
 
@@ -178,12 +174,7 @@ class RoomSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = self._dut
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        internals = Internals(fragment)
-        first = reset_first(m)
-        drive(m, first, dut.command)
-        drive(m, first, dut.i)
-        watch(m, first, dut.o)
+        first, internals = surround(m, dut)
         signal = internals.signal
         flags = [signal(f"flags_{n + 1}")[0] for n in range(LATENCY)]
         level, free = signal("results.fifo.level"), signal("credits.free")

@@ -11,7 +11,6 @@ from amaranth.hdl import (
     Cat,
     Cover,
     Elaboratable,
-    Fragment,
     Module,
     Signal,
     Value,
@@ -20,7 +19,7 @@ from amaranth.sim import Simulator
 
 from hw.kllm.core.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.core.scale_replay import ScaleReplay
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.formal import prove_block
 
 TINY = CoreParameters(
@@ -110,12 +109,7 @@ class ReplaySpec(Elaboratable):
         m = Module()
         dut, p = self._dut, self._dut.parameters
         depth = IN_FLIGHT * p.vectors
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
-        for port in (dut.i, dut.command):
-            drive(m, first, port)
-        watch(m, first, dut.o)
-        internals = Internals(fragment)
+        first, internals = surround(m, dut)
         written, reading, begin = (internals.signal(n) for n in ("written", "reading", "first"))
         kept, read = Signal(range(2 * depth)), Signal(range(2 * depth))
         m.d.comb += [kept.eq(written - begin), read.eq(reading - begin)]

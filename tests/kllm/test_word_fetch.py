@@ -9,7 +9,7 @@ from amaranth.sim import Simulator
 
 from hw.kllm.core.core_parameters import CoreParameters
 from hw.kllm.core.word_fetch import WordFetch
-from sim.checks.formal.specs import drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.formal import prove_block
 
 TINY = CoreParameters(
@@ -161,12 +161,7 @@ class FetchSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self._dut, self._dut.parameters
-        m.submodules.dut = dut
-        first = reset_first(m)
-        for port in (dut.command, dut.response):
-            drive(m, first, port)
-        for port in (dut.request, dut.words):
-            watch(m, first, port)
+        first, _ = surround(m, dut)
         command = dut.command.payload
         for name, most in (("words", p.beats), ("sets", p.sets), ("vectors", p.vectors)):
             m.d.comb += Assume((command[name] != 0) & (command[name] <= most))

@@ -13,7 +13,6 @@ from amaranth.hdl import (
     Cat,
     Cover,
     Elaboratable,
-    Fragment,
     Module,
     Mux,
     Signal,
@@ -24,7 +23,7 @@ from amaranth.lib import data
 from hw.lad import apid, packing_queue
 from hw.lad.apid_parameters import ApidParameters
 from hw.lad.packing_queue import PackingQueueParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -43,10 +42,7 @@ class PackingSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self._dut, self._dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        internals = Internals(fragment)
-        first = reset_first(m)
-        watch(m, first, dut.o)
+        first, internals = surround(m, dut)
         m.d.comb += [
             dut.push.eq(AnySeq(1)),
             dut.end.eq(AnySeq(1)),
@@ -228,13 +224,7 @@ class ApidSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self._dut, self._dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        internals = Internals(fragment)
-        first = reset_first(m)
-        drive(m, first, dut.command)
-        drive(m, first, dut.i)
-        watch(m, first, dut.counters)
-        watch(m, first, dut.o)
+        first, internals = surround(m, dut)
         m.d.comb += Assume(~dut.command.valid | (dut.command.payload.n != 0))
         taken, given = (port.valid & port.ready & ~first for port in (dut.i, dut.counters))
         inside = Signal(range(p.latency + 2))

@@ -6,11 +6,11 @@ waits only for a vector that is stalled or, if it is a DP, for room in the queue
 """
 
 import pytest
-from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Assert, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.lad import vpu
 from hw.lad.vpu import Mode, Vpu, VpuParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -27,12 +27,7 @@ class ControlSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self._dut, self._dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        internals = Internals(fragment)
-        first = reset_first(m)
-        drive(m, first, dut.i)
-        watch(m, first, dut.o_vec)
-        watch(m, first, dut.o_scal)
+        first, internals = surround(m, dut)
         most = p.credits.credits
         mode = dut.i.payload.mode
         dots, vectors = Signal(range(most + 2)), Signal(range(p.latency + 2))

@@ -9,14 +9,13 @@ from amaranth.hdl import (
     Cat,
     Cover,
     Elaboratable,
-    Fragment,
     Module,
     Mux,
     Signal,
 )
 
 from hw.stream.arbiter import Arbiter, ArbiterParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.campaign import suite_takes
 from tests.support.formal import find_fault, prove_block
 
@@ -35,12 +34,8 @@ class ArbiterSpec(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.dut = fragment = Fragment.get(self._dut, None)
         dut, inputs = self._dut, self._dut.parameters.inputs
-        first = reset_first(m)
-        for port in dut.i:
-            drive(m, first, port)
-        watch(m, first, dut.o)
+        first, internals = surround(m, self._dut)
 
         offers = Signal(inputs)
         accepted = Signal(inputs)
@@ -68,7 +63,7 @@ class ArbiterSpec(Elaboratable):
                 Assert((accepted != 0) | (offers == 0) | (held & ~dut.o.ready), "idle"),
             ]
             if self._invariant:
-                m.d.comb += Assert(Internals(fragment).signal("last") == turn)
+                m.d.comb += Assert(internals.signal("last") == turn)
 
         every = Signal(inputs)
         m.d.sync += every.eq(every | accepted)

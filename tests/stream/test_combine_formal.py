@@ -1,13 +1,13 @@
 """Proofs of joined, forked, merged and routed streams: rules of streams, every beat once."""
 
 import pytest
-from amaranth.hdl import Assert, Cat, Elaboratable, Fragment, Module, Signal
+from amaranth.hdl import Assert, Cat, Elaboratable, Module, Signal
 from amaranth.lib import data, stream
 
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
 from hw.stream import combine
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -65,14 +65,8 @@ class ConnectedSpec(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.dut = fragment = Fragment.get(self._dut, None)
-        self._internals = Internals(fragment)
-        first = reset_first(m)
+        first, self._internals = surround(m, self._dut)
         a, b, x, y = self._dut.a, self._dut.b, self._dut.x, self._dut.y
-        for port in (a, b):
-            drive(m, first, port)
-        for port in (x, y):
-            watch(m, first, port)
         moved = [port.valid & port.ready & ~first for port in (a, b, x, y)]
         with m.If(~first):
             getattr(self, f"_{self._kind}")(m, *moved)

@@ -6,12 +6,12 @@ Without repetition it is proved as a part of the sequential reader.
 import numpy as np
 import pytest
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Module, Mux, Signal
 from amaranth.sim import Simulator
 
 from hw.stream import reorder_buffer
 from hw.stream.reorder_buffer import ReorderBuffer
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.campaign import suite_takes
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
@@ -51,12 +51,7 @@ class RepeatSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = self.dut
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
-        for port in (dut.i, dut.response):
-            drive(m, first, port)
-        for port in (dut.request, dut.o):
-            watch(m, first, port)
+        first, internals = surround(m, dut)
         tag = dut.response.payload.tag
         ask, answer, live = Signal(), Signal(), ~first
         begun, again_before = Signal(), Signal()
@@ -106,7 +101,7 @@ class RepeatSpec(Elaboratable):
                     Assert(dut.o.payload.last == next_last, "wrong last"),
                 ]
             if self._invariant:
-                self._invariants(m, Internals(fragment), kept, unread, begun, again_before)
+                self._invariants(m, internals, kept, unread, begun, again_before)
         self._model(m, ask, answer, take, last, begun, again_before)
         twice = Signal(range(3))  # rounds of a run of three words
         long = Signal()

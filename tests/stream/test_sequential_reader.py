@@ -6,13 +6,13 @@ import itertools
 import numpy as np
 import pytest
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Module, Mux, Signal
 
 from golden.stream.sequential_reader import addresses, timeline
 from hw.catalogue import find
 from hw.stream import sequential_reader
 from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from sim.core.design import generate
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stalls import PATTERNS
@@ -62,12 +62,7 @@ class ReaderSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self.dut, self.dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
-        drive(m, first, dut.command)
-        drive(m, first, dut.response)
-        watch(m, first, dut.request)
-        watch(m, first, dut.o)
+        first, internals = surround(m, dut)
         live = ~first
         tag = dut.response.payload.tag
         commanded, ask, answer, give = Signal(), Signal(), Signal(), Signal()
@@ -113,7 +108,7 @@ class ReaderSpec(Elaboratable):
                 Assert(~stuck | dut.o.valid, "a word is stuck"),
             ]
             if self._invariant:
-                self._invariants(m, Internals(fragment), slots_used)
+                self._invariants(m, internals, slots_used)
         self._follow(m, ask, answer, give)
         m.d.comb += [
             Cover(self.done & (self.inside == 0) & self.last, "followed to the end"),

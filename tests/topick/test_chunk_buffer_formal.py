@@ -10,7 +10,6 @@ from amaranth.hdl import (
     Const,
     Cover,
     Elaboratable,
-    Fragment,
     Module,
     Mux,
     Signal,
@@ -19,7 +18,7 @@ from amaranth.hdl import (
 
 from hw.topick import chunk_buffer
 from hw.topick.chunk_buffer import ChunkBuffer, ChunkBufferParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -60,12 +59,7 @@ class ChunkSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = self.dut
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
-        for port in (dut.request, dut.memory_response, dut.clear):
-            drive(m, first, port)
-        for port in (dut.memory_request, dut.response):
-            watch(m, first, port)
+        first, internals = surround(m, dut)
         live = ~first
         m.d.comb += [
             self.place.eq(AnyConst(len(self.place))),
@@ -79,7 +73,7 @@ class ChunkSpec(Elaboratable):
         self._waits(m, live)
         if self._inductive:
             with m.If(live):
-                self._tie(m, Internals(fragment), clears)
+                self._tie(m, internals, clears)
         self._covers(m, live, clears)
         return m
 

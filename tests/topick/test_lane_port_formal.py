@@ -9,7 +9,7 @@ from amaranth.hdl import Assert, Cover, Elaboratable, Module, Signal
 from hw.topick import lane_port
 from hw.topick.lane_port import LanePort
 from hw.topick.topick_core import TopickCoreParameters
-from sim.checks.formal.specs import drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -24,13 +24,9 @@ class PortSpec(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.dut = dut = self._dut
+        dut = self._dut
+        first, _ = surround(m, dut)
         p = SIZE
-        first = reset_first(m)
-        for port in (dut.key_request, dut.value_request, dut.response):
-            drive(m, first, port)
-        for port in (dut.request, dut.key_response, dut.value_response):
-            watch(m, first, port)
         m.d.comb += [
             dut.key_head.eq(AnySeq(len(dut.key_head))),
             dut.value_head.eq(AnySeq(len(dut.value_head))),

@@ -20,7 +20,6 @@ from amaranth.hdl import (
     Const,
     Cover,
     Elaboratable,
-    Fragment,
     Module,
     Mux,
     Signal,
@@ -31,7 +30,7 @@ from amaranth.hdl import (
 from hw.topick import chunk_multiplier, pe_lane, rpdu
 from hw.topick.margin_generator import MarginGenerator, MarginGeneratorParameters
 from hw.topick.pe_lane import PeLane, PeLaneParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -75,14 +74,9 @@ class GuaranteeSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self.dut, self.dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        self._internals = internals = Internals(fragment)
-        first = reset_first(m)
+        first, internals = surround(m, dut, leave=("value", "o"))
         live = ~first
-        for port in (dut.command, dut.token, dut.response, dut.log_denominator):
-            drive(m, first, port)
-        for port in (dut.request, dut.difference, dut.decided):
-            watch(m, first, port)
+        self._internals = internals
         m.d.comb += [dut.value.valid.eq(0), dut.o.ready.eq(1)]
 
         self._token = token = Signal(p.token_bits)

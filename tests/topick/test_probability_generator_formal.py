@@ -11,7 +11,6 @@ from amaranth.hdl import (
     Assume,
     Cover,
     Elaboratable,
-    Fragment,
     Module,
     Mux,
     Signal,
@@ -21,7 +20,7 @@ from amaranth.hdl import (
 from golden.topick.probability_generator import probability
 from hw.topick import probability_generator
 from hw.topick.probability_generator import ProbabilityGenerator, ProbabilityGeneratorParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import Internals, surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -69,13 +68,8 @@ class EntrySpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self.dut, self.dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
+        first, internals = surround(m, dut)
         live = ~first
-        for port in (dut.kept, dut.start, dut.response):
-            drive(m, first, port)
-        for port in (dut.request, dut.value):
-            watch(m, first, port)
         names = ("kept", "start", "request", "response", "value")
         moves = {name: Signal(name=f"{name}_moves") for name in names}
         for name, move in moves.items():
@@ -90,7 +84,7 @@ class EntrySpec(Elaboratable):
         with m.If(live):
             self._check(m, moves)
             if self._inductive:
-                self._tie(m, Internals(fragment))
+                self._tie(m, internals)
         return m
 
     def _entry(self, m, moves):

@@ -2,11 +2,11 @@
 
 import pytest
 from amaranth.asserts import AnyConst
-from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.topick import scoreboard
 from hw.topick.scoreboard import Scoreboard, ScoreboardParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -23,14 +23,8 @@ class MailboxSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self.dut, self.dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        internals = Internals(fragment)
-        first = reset_first(m)
+        first, internals = surround(m, dut)
         live = ~first
-        for port in (dut.read, dut.write):
-            drive(m, first, port)
-        for port in (dut.free, dut.entry):
-            watch(m, first, port)
         slot = Signal(range(p.entries))
         parked, taken = Signal(), Signal()
         value, answer = Signal(p.entry_layout), Signal(p.entry_layout)

@@ -1,11 +1,11 @@
 """The sum over a head's lanes: rules of streams, and exact sums; unbounded proof."""
 
 import pytest
-from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Signal, signed
+from amaranth.hdl import Assert, Cover, Elaboratable, Module, Signal, signed
 
 from hw.topick import sum_join
 from hw.topick.sum_join import SumJoin
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -22,12 +22,8 @@ class SumSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = self.dut
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
+        first, internals = surround(m, dut)
         live = ~first
-        for port in dut.i:
-            drive(m, first, port)
-        watch(m, first, dut.o)
         taken = Signal(range(self._lanes + 1))  # lanes of this head that were added
         # Wider than any sum that fits the output.
         totals = [Signal(signed(3 * BITS + 8), name=f"total_{n}") for n in range(D + 1)]
@@ -46,7 +42,7 @@ class SumSpec(Elaboratable):
             for total, o in zip(totals, _parts(dut.o), strict=True):
                 m.d.comb += Assert(~dut.o.valid | (o == total), "wrong sum")
             if self._inductive:
-                lane = Internals(fragment).signal("lane")
+                lane = internals.signal("lane")
                 m.d.comb += [
                     Assert(taken <= self._lanes),
                     Assert(lane == taken * (taken != self._lanes)),

@@ -1,11 +1,11 @@
 """The order of a lane's rows: rules of streams, and each row exactly once; unbounded proof."""
 
 import pytest
-from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Signal
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Signal
 
 from hw.topick import token_order
 from hw.topick.token_order import Next, TokenOrder
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -38,11 +38,8 @@ class OrderSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, rows = self.dut, 1 << self._row_bits
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
+        first, internals = surround(m, dut)
         live = ~first
-        drive(m, first, dut.start)
-        watch(m, first, dut.token)
         start, row = dut.start.payload, dut.token.payload
         starts, gives = Signal(), Signal()
         m.d.comb += [
@@ -86,7 +83,7 @@ class OrderSpec(Elaboratable):
                 ),
             ]
             if self._inductive:
-                self._tie(m, Internals(fragment))
+                self._tie(m, internals)
         last = gives & (self.number + 1 == self.tokens)
         m.d.comb += [
             Cover(last & (self.tokens == 5) & self.newest & self.first, "five rows"),

@@ -7,11 +7,11 @@ it. Registers power up with any value; reset is high in the first cycle.
 
 import pytest
 from amaranth.asserts import AnySeq  # type: ignore[attr-defined]  # stubs lack it
-from amaranth.hdl import Array, Assert, Cover, Elaboratable, Fragment, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Assert, Cover, Elaboratable, Module, Mux, Signal, signed
 
 from hw.unicaim import adc_bank
 from hw.unicaim.adc_bank import AdcBank, AdcBankParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block, prove_stream_rules
 
@@ -33,10 +33,7 @@ class BankSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = self.dut
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
-        drive(m, first, dut.i)
-        watch(m, first, dut.o)
+        first, internals = surround(m, dut)
 
         sample = Signal(signed(4))
         push, pop = Signal(), Signal()
@@ -68,7 +65,7 @@ class BankSpec(Elaboratable):
                 Assert(dut.i.ready | (held >= CONVERTERS), "refused with a converter free"),
             ]
             if self._invariant:
-                self._invariants(m, Internals(fragment), locals())
+                self._invariants(m, internals, locals())
         m.d.comb += [
             Cover(held == CAPACITY, "full"),
             Cover(done & (held == 0) & (value == 7), "a followed sample saturates"),

@@ -6,11 +6,11 @@ power up with any value; reset is high in the first cycle.
 """
 
 import pytest
-from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.unicaim import row_manager
 from hw.unicaim.row_manager import RowManager, RowOp
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -27,12 +27,8 @@ class ManagerSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, i, o = self.dut, self.dut.i.payload, self.dut.o.payload
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
+        first, internals = surround(m, dut)
         live = ~first
-        for port in (dut.i, dut.evict):
-            drive(m, first, port)
-        watch(m, first, dut.o)
         m.d.comb += Assume(dut.evict.payload.row < ROWS)
 
         in_use = Array(Signal(ROWS, name=f"in_use_{n}") for n in range(CONTEXTS))
@@ -92,7 +88,7 @@ class ManagerSpec(Elaboratable):
                     Assert(o.row < sum(after[n] for n in range(ROWS)), "a row that is not in use"),
                 ]
             if self._invariant:
-                self._invariants(m, Internals(fragment), in_use, kept, last_row)
+                self._invariants(m, internals, in_use, kept, last_row)
                 with m.If(owed):
                     m.d.comb += _assert_owed(want, before, after)
         m.d.comb += [

@@ -5,11 +5,11 @@ rows, rising, each once. Registers power up with any value; reset is high in the
 """
 
 import pytest
-from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.unicaim import topk_sense
 from hw.unicaim.topk_sense import TopkSense, TopkSenseParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -26,13 +26,8 @@ class SenseSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, fill = self.dut, self.dut.parameters.fill
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
+        first, internals = surround(m, dut)
         live = ~first
-        drive(m, first, dut.k)
-        drive(m, first, dut.i)
-        watch(m, first, dut.too_many)
-        watch(m, first, dut.o)
         m.d.comb += Assume(dut.k.payload <= ROWS)
 
         # The search: `winners` is the last step with at most k rows high, `with_ties` the last one
@@ -102,7 +97,7 @@ class SenseSpec(Elaboratable):
                 Assert(~addressing | (o.last == (remaining == lowest)), "a wrong last"),
             ]
             if self._invariant:
-                self._invariants(m, Internals(fragment), locals())
+                self._invariants(m, internals, locals())
         m.d.comb += [
             Cover(
                 live & address_issued & o.last & (_count(with_ties) == 3) & (k == 2), "two of three"

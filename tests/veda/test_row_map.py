@@ -1,11 +1,11 @@
 """The row map of four slots, by unbounded proof (k-induction); and its limits."""
 
 import pytest
-from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.veda import row_map
 from hw.veda.row_map import RowMap, RowMapParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -22,12 +22,8 @@ class RowMapSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self.dut, self.dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
+        first, internals = surround(m, dut)
         live = ~first
-        drive(m, first, dut.change)
-        drive(m, first, dut.i)
-        watch(m, first, dut.o)
         change, look = dut.change.payload, dut.i.payload
         changed = Signal()
         looked_up = Signal()
@@ -67,7 +63,6 @@ class RowMapSpec(Elaboratable):
             m.d.sync += expected.eq(dut.i.payload)
             m.d.sync += expected[p.tag_bits : p.tag_bits + p.slot_bits].eq(row)
 
-        internals = Internals(fragment)
         state = internals.signal("phase_state")
         swapping = changed & change.swap
         since = Signal(range(p.SWAP_CYCLES))  # cycles since a swap, up to its last

@@ -4,13 +4,13 @@ The order of its actions is tested with the core, which runs whole sequences.
 """
 
 import pytest
-from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module
 from amaranth.sim import Simulator
 
 from hw.attention import step_sequence
 from hw.veda import scheduler
 from hw.veda.scheduler import Scheduler, SchedulerParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -26,14 +26,10 @@ class SchedulerSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = self.dut
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
-        for port in (dut.command, dut.vote_report, dut.lookup):
-            drive(m, first, port)
+        first, internals = surround(m, dut)
         for port in (dut.vote_command, dut.report, dut.run, dut.head, dut.request):
-            watch(m, first, port)
             m.d.comb += Cover(~first & port.valid & ~port.ready, "a stalled beat")
-        swapping = Internals(fragment).signal("map.phase_state") != 0
+        swapping = internals.signal("map.phase_state") != 0
         m.d.comb += [
             Assume(~dut.vote_report.valid | (~dut.lookup.valid & ~dut.request.valid)),
             Assert(first | ~swapping | ~dut.request.valid, "a request while slots are swapped"),

@@ -8,13 +8,13 @@ evicted.
 
 import pytest
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.attention.probability import ONE
 from hw.veda import vote_buffer, voting_engine
 from hw.veda.vote_threshold import VoteThreshold
 from hw.veda.voting_engine import VotingEngine, VotingEngineParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
@@ -35,12 +35,7 @@ class VotingSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self.dut, self.dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        internals = Internals(fragment)
-        first = reset_first(m)
-        drive(m, first, dut.command)
-        drive(m, first, dut.i)
-        watch(m, first, dut.o)
+        first, internals = surround(m, dut)
         live = ~first
         state = internals.signal("fsm_state")
         best_slot = internals.signal("buffer.best_slot")

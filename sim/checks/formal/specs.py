@@ -6,10 +6,7 @@ inputs, stalls the outputs, models what the component must do, and asserts that 
     class Spec(Elaboratable):
         def elaborate(self, platform):
             m = Module()
-            m.submodules.dut = Fragment.get(self.dut, None)
-            first = reset_first(m)
-            drive(m, first, self.dut.i)
-            watch(m, first, self.dut.o)
+            first, internals = surround(m, self.dut)
             with m.If(~first):
                 m.d.comb += Assert(...)
             return m
@@ -17,7 +14,9 @@ inputs, stalls the outputs, models what the component must do, and asserts that 
 :func:`sim.checks.formal.proof.prove` runs it.
 """
 
-from collections.abc import Callable
+import functools
+import itertools
+from collections.abc import Callable, Container
 from typing import Any
 
 from amaranth.asserts import AnySeq  # type: ignore[attr-defined]  # stubs lack it
@@ -34,6 +33,7 @@ from amaranth.hdl import (
     Signal,
     Value,
 )
+from amaranth.lib import stream, wiring
 from amaranth.utils import ceil_log2
 
 
@@ -122,6 +122,42 @@ class Internals:
         return fragment, name
 
 
+def surround(
+    m: Module, dut, leave: Container[str] = (), target: Any = None
+) -> tuple[Signal, Internals]:
+    """Put `dut` into an arbitrary environment: reset first, then any beats and any stalls.
+
+    Each input stream is driven by :func:`drive`, each output by :func:`watch`, those of arrays too.
+    Returns the flag of the cycle of reset, and what is inside the design.
+
+    leave
+        Names of streams that the specification drives by itself.
+    target
+        Platform that the design is elaborated for.
+    """
+    m.submodules.dut = fragment = Fragment.get(dut, target)
+    first = reset_first(m)
+    for path, member in _streams(dut.signature):
+        if path[0] not in leave:
+            port = functools.reduce(_part, path, dut)
+            (drive if member.flow is wiring.In else watch)(m, first, port)
+    return first, Internals(fragment)
+
+
+def _streams(signature: wiring.Signature) -> list:
+    """Path and member of each stream of a signature; of an array each element."""
+    found = []
+    for name, member in signature.members.items():
+        if member.is_signature and isinstance(member.signature, stream.Signature):
+            indices = itertools.product(*map(range, member.dimensions))
+            found += [((name, *index), member) for index in indices]
+    return found
+
+
+def _part(whole: Any, key: str | int) -> Any:
+    return getattr(whole, key) if isinstance(key, str) else whole[key]
+
+
 class StreamRulesSpec(Elaboratable):
     """Outputs keep the rules of streams, whatever beats come in and whenever outputs stall.
 
@@ -197,12 +233,8 @@ class StreamSpec(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
-        fragment = Fragment.get(self.dut, None)
-        m.submodules.dut = fragment
+        first, internals = surround(m, self.dut)
         i, o = self.dut.i, self.dut.o
-        first = reset_first(m)
-        drive(m, first, i)
-        watch(m, first, o)
 
         push, pop = Signal(), Signal()
         m.d.comb += [push.eq(i.valid & i.ready & ~first), pop.eq(o.valid & o.ready & ~first)]
@@ -210,7 +242,7 @@ class StreamSpec(Elaboratable):
         self._follow(m, push, pop)
         if self._invariant is not None:
             with m.If(~first):
-                self._invariant(m, self, Internals(fragment))
+                self._invariant(m, self, internals)
 
         m.d.comb += [
             Cover(self.held == self._capacity, "full"),

@@ -6,13 +6,13 @@ own; here the specification contains the same one.
 """
 
 import pytest
-from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.arith.bits.order_key import to_key
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.kllm import clustering_unit
 from hw.kllm.clustering_unit import NEVER_BELOW, ClusteringUnit, ClusteringUnitParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.campaign import suite_takes
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
@@ -34,12 +34,8 @@ class ClusteringSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = self.dut
-        m.submodules.dut = fragment = Fragment.get(dut, None)
+        first, internals = surround(m, dut)
         m.submodules.multiply = multiply = self._multiplier(FloatMultiplyParameters())
-        first = reset_first(m)
-        for port in (dut.midpoints, dut.scale, dut.x):
-            drive(m, first, port)
-        watch(m, first, dut.o)
         live = ~first
         scale, x, o = dut.scale, dut.x, dut.o
 
@@ -100,7 +96,7 @@ class ClusteringSpec(Elaboratable):
                 Assert(waits < 3, "a bound is stuck"),
             ]
             if self._invariant:
-                self._invariants(m, Internals(fragment), bounds, count, table, loaded, waits)
+                self._invariants(m, internals, bounds, count, table, loaded, waits)
         m.d.comb += [
             Cover(live & (count == 2) & o.valid & ~o.ready & o.payload.index[0], "all in use"),
             Cover(live & pop & (count == 2) & (oldest == 0x3C01), "from vector to vector"),

@@ -7,13 +7,13 @@ in the first cycle.
 """
 
 import pytest
-from amaranth.hdl import Array, Assert, Cat, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Array, Assert, Cat, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.arith.float_multiply import FloatMultiply
 from hw.kllm import codebook_replacement
 from hw.kllm.codebook_replacement import CodebookReplacement, CodebookReplacementParameters
 from hw.kllm.element_function import ElementFunction
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.campaign import suite_takes
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
@@ -72,12 +72,7 @@ class ReplacementSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self._dut, self._dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
-        for port in (dut.command, dut.scale, dut.i):
-            drive(m, first, port)
-        for port in (dut.write, dut.o):
-            watch(m, first, port)
+        first, internals = surround(m, dut)
         command = dut.command.payload
 
         scaled, s_a = Signal(), Signal(16)  # the vector's scale is taken
@@ -100,7 +95,7 @@ class ReplacementSpec(Elaboratable):
         m.d.comb += complete.eq(~command.replace | (rows == p.centroids))
         self._order(m, first, scaled, rows, complete, begins, taken, ended)
         self._values(m, first, s_a, rows)
-        ranks = self._ranks(m, Internals(fragment), first, scaled, s_a, rows, complete)
+        ranks = self._ranks(m, internals, first, scaled, s_a, rows, complete)
         self._progress(m, first, scaled, complete, *ranks)
         beats = Signal(2)
         m.d.sync += beats.eq(Mux(begins, 0, beats + taken))

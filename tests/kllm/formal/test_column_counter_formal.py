@@ -7,13 +7,13 @@ with each bin. Registers power up with any value; reset is high in the first cyc
 import dataclasses
 
 import pytest
-from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.component import on_fpga
 from hw.kllm import column_counter
 from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
 from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.campaign import suite_takes
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
@@ -57,10 +57,7 @@ class ColumnCounterSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self.dut, self.dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, self._target)
-        first = reset_first(m)
-        drive(m, first, dut.i)
-        watch(m, first, dut.o)
+        first, internals = surround(m, dut, target=self._target)
         groups = dut.i.payload.groups
         fits = (groups != 0) & (groups <= p.groups)
         m.d.comb += Assume(fits | ~dut.i.valid | ~dut.i.payload.last)
@@ -114,8 +111,8 @@ class ColumnCounterSpec(Elaboratable):
                     m.d.comb += Assert(count == Array(stride)[group], "wrong count")
             if self._inductive:
                 registers = (valid, beats, counts, counted, shown, busy, fresh)
-                self._tie(m, Internals(fragment), *registers)
-                self._tie_groups(m, Internals(fragment), busy, group, of_column)
+                self._tie(m, internals, *registers)
+                self._tie_groups(m, internals, busy, group, of_column)
         twice, full, fewer = Signal(), Signal(), Signal()
         m.d.sync += [twice.eq((twice | ends) & ~first), full.eq((full | ~ready) & ~first)]
         short = leaves & ((of_column < p.groups) | (p.groups == 1))

@@ -2,7 +2,7 @@
 
 import pytest
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Signal
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Signal
 from amaranth.lib import data
 
 from hw.component import Component
@@ -13,7 +13,7 @@ from hw.kllm.core.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.index_buffer import IndexBuffer, IndexBufferParameters
 from hw.kllm.outlier_split import OutlierSplit, OutlierSplitParameters
 from hw.ports import Ports, stream_in, stream_out
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block, prove_stream_rules
 from tests.support.kllm.column_invariants import level_of
@@ -58,17 +58,14 @@ class ForkSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = Fork()
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
-        drive(m, first, dut.i)
+        first, internals = surround(m, dut)
         had, have = [], []
         for number, sink in enumerate((dut.a, dut.b)):
-            watch(m, first, sink)
             past = Signal(name=f"past_{number}")
             had.append(past)
             have.append(past | sink.ready)
             m.d.sync += past.eq(dut.i.valid & ~dut.i.ready & (past | sink.ready) & ~first)
-            internal = Internals(fragment).signal(f"fork_delivered_{number}")
+            internal = internals.signal(f"fork_delivered_{number}")
             with m.If(~first):
                 m.d.comb += [
                     Assert(sink.valid == (dut.i.valid & ~past), "a beat lost or doubled"),
@@ -102,12 +99,7 @@ class BanksSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = self._dut
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        internals = Internals(fragment)
-        first = reset_first(m)
-        drive(m, first, dut.command)
-        for name in command_layouts(CORE):
-            watch(m, first, getattr(dut, name))
+        first, internals = surround(m, dut)
         m.d.comb += dut.load_end.eq(AnySeq(1) & dut.load_room)
 
         command = dut.command.payload

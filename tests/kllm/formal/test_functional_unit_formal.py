@@ -5,13 +5,13 @@ Nothing is computed: an element passes unchanged. Beats inside the softmax and v
 """
 
 import pytest
-from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Signal
+from amaranth.hdl import Assert, Cover, Elaboratable, Module, Signal
 
 from hw.arith.float_multiply_add import FloatMultiplyAdd
 from hw.kllm import functional_unit, inverse_rms
 from hw.kllm.element_function import ElementFunction
 from hw.kllm.functional_unit import FunctionalUnit, FunctionalUnitParameters
-from sim.checks.formal.specs import drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.formal import find_fault, prove_block
 
 P = FunctionalUnitParameters(lanes=1, length=4, element_stages=1, rms_stages=1)
@@ -36,12 +36,7 @@ class UnitSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = FunctionalUnit(P)
-        m.submodules.dut = Fragment.get(dut, None)
-        first = reset_first(m)
-        for port in (dut.scores, dut.x, dut.sums):
-            drive(m, first, port)
-        for port in (dut.weights, dut.y, dut.factor):
-            watch(m, first, port)
+        first, _ = surround(m, dut)
         held, value, ready = Signal(), Signal(16), Signal()
         m.d.comb += ready.eq(~held | dut.y.ready)
         with m.If(ready):

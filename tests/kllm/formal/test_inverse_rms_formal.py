@@ -4,12 +4,12 @@ The multiply-add has no influence on this, and is left out.
 """
 
 import pytest
-from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Assert, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.arith.float_multiply_add import FloatMultiplyAdd
 from hw.kllm import inverse_rms
 from hw.kllm.inverse_rms import STEPS, InverseRms, InverseRmsParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.campaign import suite_takes
 from tests.support.formal import find_fault, prove_block
 
@@ -28,11 +28,8 @@ class VectorsSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = InverseRms(InverseRmsParameters(self._stages))
-        m.submodules.dut = fragment = Fragment.get(dut, None)
+        first, internals = surround(m, dut)
         i, o = dut.i, dut.o
-        first = reset_first(m)
-        drive(m, first, i)
-        watch(m, first, o)
 
         final = STEPS * self._stages
         waited, held = Signal(range(final + 1)), Signal()
@@ -50,7 +47,7 @@ class VectorsSpec(Elaboratable):
             m.d.comb += [
                 Assert(i.ready == taken, "ready at the wrong time"),
                 Assert(o.valid == held, "a factor from nowhere, or lost"),
-                Assert(Internals(fragment).signal("cycle") == waited),
+                Assert(internals.signal("cycle") == waited),
             ]
         factors = Signal(2)
         m.d.sync += factors.eq(Mux(first, 0, factors + (o.valid & o.ready)))

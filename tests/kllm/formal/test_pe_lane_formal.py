@@ -9,12 +9,12 @@ their order if all paths hold the same number of them.
 import dataclasses
 
 import pytest
-from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.kllm import pe_lane
 from hw.kllm.pe_lane import PeLane, PeLaneParameters
 from sim.checks.formal.proof import prove
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.campaign import suite_takes
 from tests.support.faults import with_fault
 from tests.support.formal import prove_block
@@ -38,11 +38,7 @@ class LaneSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut, p = self._dut, self._dut.parameters
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
-        for port in (dut.i, dut.products, dut.vector_scale):
-            drive(m, first, port)
-        watch(m, first, dut.o)
+        first, internals = surround(m, dut)
         step = dut.i.payload
         fits = (step.groups != 0) & (step.groups <= p.groups)
         m.d.comb += Assume((step.advance & fits) | ~step.last)
@@ -86,7 +82,7 @@ class LaneSpec(Elaboratable):
         inside = Signal(6)
         m.d.comb += inside.eq(counted + reduced + scaled)
         with m.If(~first):
-            self._invariant(m, Internals(fragment), group, groups, counted, reduced, scaled)
+            self._invariant(m, internals, group, groups, counted, reduced, scaled)
         m.d.comb += [
             Cover((counted != 0) & (reduced > 1) & (scaled != 0) & ~first, "columns everywhere"),
             Cover(taken & (inside == 1), "the last one leaves"),

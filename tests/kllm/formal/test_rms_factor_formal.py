@@ -8,14 +8,14 @@ cycle.
 
 import pytest
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Assert, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.arith.float_multiply_add import FloatMultiplyAdd
 from hw.kllm import inverse_rms, rms_factor
 from hw.kllm.inverse_rms import STEPS, InverseRms
 from hw.kllm.outlier_split import ONE
 from hw.kllm.rms_factor import RmsFactor, RmsFactorParameters
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 from tests.support.kllm.column_invariants import columns_in, stages_of
@@ -51,11 +51,7 @@ class FactorSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = self._dut
-        m.submodules.dut = fragment = Fragment.get(dut, None)
-        first = reset_first(m)
-        for port in (dut.indices, dut.pairs, dut.scale, dut.command):
-            drive(m, first, port)
-        watch(m, first, dut.o)
+        first, internals = surround(m, dut)
 
         def moves(name: str, port, only=1) -> Signal:
             moving = Signal(name=name)
@@ -80,7 +76,6 @@ class FactorSpec(Elaboratable):
             with m.If(dut.o.valid):
                 plain = dut.command.payload.normalise | (o.r == ONE)
                 m.d.comb += Assert((o.s_a == dut.scale.payload) & plain, "another token")
-        internals = Internals(fragment)
         self._own_order(m, first, internals, token)
         if self._inductive:
             with m.If(~first):

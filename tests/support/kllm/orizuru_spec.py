@@ -8,10 +8,10 @@ expects it at the output in the cycle that the engine's documentation promises.
 
 from collections.abc import Callable
 
-from amaranth.hdl import Assert, Cat, Const, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Const, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.arith.bits.order_key import FP16, NAN_KEY, FloatFormat, is_nan_key, to_key
-from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.checks.formal.specs import Internals, surround
 
 ENDS = ("max", "min")
 
@@ -109,11 +109,7 @@ class OrizuruSpec(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
-        fragment = Fragment.get(self.dut, None)
-        m.submodules.dut = fragment
-        first = reset_first(m)
-        drive(m, first, self.dut.i)
-        watch(m, first, self.dut.o)
+        first, internals = surround(m, self.dut)
 
         taken, make, left = Signal(), Signal(), Signal()
         o = self.dut.o
@@ -130,7 +126,7 @@ class OrizuruSpec(Elaboratable):
         with m.If(~first):
             self._check(m)
             if self._invariant is not None:
-                self._invariant(m, self, Internals(fragment))
+                self._invariant(m, self, internals)
         self._cover(m, first, make, left)
         return m
 
