@@ -22,6 +22,7 @@ COMMANDS = {
     "campaign": "run the tests that are too long for the suite",
     "lint": "lint generated Verilog of every preset",
     "bench": "measure how fast designs simulate",
+    "dram": "what a DRAM makes of a list of addresses",
     "ablation": "measure cycles of VEDA's attention without array or scheduling",
     "pruning": "measure cycles of Token-Picker's core with pruning and without",
     "counting": "measure area and energy of KLLM's counting and of multiplication",

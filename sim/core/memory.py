@@ -7,14 +7,15 @@ here and ``memory.h`` in the compiled harness have the same schedule, cycle for 
 """
 
 import dataclasses
-import heapq
 import operator
 from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from hw.parameters import require
 from sim.core import payload
+from sim.core.schedules import FixedSchedule, Schedule
 
 LONGEST = 10_000
 """Cycles of a latency or an interval at most; with more, a run would seem to hang."""
@@ -46,6 +47,8 @@ class MemoryTiming:
     interval: int = 1
     reorder: bool = False
     seed: int = 0
+    is_drawn: ClassVar[bool] = True
+    """Whether a latency follows from the request's number, by `draw`."""
 
     def __post_init__(self):
         try:
@@ -96,6 +99,14 @@ class MemoryTiming:
     def is_fastest(self) -> bool:
         """Whether each response is offered in the cycle after its request."""
         return self.latency == (1, 1) and self.interval == 1
+
+    def schedule(self, row_bits: int) -> Schedule:
+        """The schedule of one memory with rows of that width."""
+        return FixedSchedule(self)
+
+    def dram_numbers(self, row_bits: int) -> np.ndarray:
+        """``int64[]`` for ``dram.h`` of the compiled harness; empty without banks."""
+        return np.zeros(0, np.int64)
 
     def draw(self, number: int) -> int:
         """Latency of the request of that number, counted from 0 over reads and writes."""
@@ -266,6 +277,8 @@ class MemoryUse:
     accepted, offered
         ``int64[requests]``: the cycle in which each request was accepted, and the one in which its
         response was first offered; -1 for a write and for a response still outstanding at the end.
+    dram
+        :class:`sim.core.dram.timing.DramUse` of a DRAM, else None.
     """
 
     contents: np.ndarray
@@ -274,6 +287,7 @@ class MemoryUse:
     rows_written: int
     accepted: np.ndarray
     offered: np.ndarray
+    dram: Any = None
 
     @property
     def bytes_read(self) -> int:
@@ -285,7 +299,7 @@ class MemoryUse:
 
 
 class MemoryModel:
-    """Cycle-level model of one memory; rows are Python integers.
+    """Cycle-level model of one memory.
 
     For each cycle, call `response` unless an earlier response still waits to be accepted, then
     `request` if one is accepted in it. Any number of requests may be outstanding, with equal tags
@@ -302,14 +316,11 @@ class MemoryModel:
         self._rows = payload.to_ints(contents)
         self._words = np.shape(contents)[1]
         self._row_bits = 32 * self._words if row_bits is None else row_bits
-        self._timing, self._name = timing, name
+        self._schedule, self._name = timing.schedule(self._row_bits), name
         self._accepted: list[int] = []
         self._offered: list[int] = []
         self._rows_read = self._rows_written = 0
-        # (cycle due, request number, tag, row) and (request number, tag, row)
-        self._waiting: list[tuple[int, int, int, int]] = []
-        self._ready: list[tuple[int, int, int]] = []
-        self._latest_due = self._next_response = 0
+        self._outstanding: dict[int, tuple[int, int]] = {}  # number to tag and row
 
     def store(self, first: int, rows: np.ndarray) -> None:
         """Set rows from `first` on, without a request."""
@@ -329,23 +340,19 @@ class MemoryModel:
         if data is not None:
             self._rows[address] = data
             self._rows_written += 1
+            self._schedule.write(cycle, number, address)
             return
         self._rows_read += 1
-        due = cycle + self._timing.draw(number)
-        if not self._timing.reorder:
-            due = self._latest_due = max(due, self._latest_due)
-        heapq.heappush(self._waiting, (due, number, tag, self._rows[address]))
+        self._outstanding[number] = tag, self._rows[address]
+        self._schedule.read(cycle, number, address)
 
     def response(self, cycle: int) -> tuple[int, int] | None:
         """Tag and row of the response to offer from `cycle` on; None if no response is due."""
-        while self._waiting and self._waiting[0][0] <= cycle:
-            heapq.heappush(self._ready, heapq.heappop(self._waiting)[1:])
-        if not self._ready or cycle < self._next_response:
+        number = self._schedule.answer(cycle)
+        if number is None:
             return None
-        number, tag, row = heapq.heappop(self._ready)
         self._offered[number] = cycle
-        self._next_response = cycle + self._timing.interval
-        return tag, row
+        return self._outstanding.pop(number)
 
     @property
     def use(self) -> MemoryUse:
@@ -358,6 +365,7 @@ class MemoryModel:
             rows_written=self._rows_written,
             accepted=np.array(self._accepted, np.int64),
             offered=np.array(self._offered, np.int64),
+            dram=self._schedule.use(),
         )
 
 
