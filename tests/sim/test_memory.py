@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sim.core import payload
+from sim.core.dram.timing import parse_timing
 from sim.core.memory import Memory, MemoryFault, MemoryModel, MemoryTiming
 from sim.core.stalls import PATTERNS
 from sim.core.stimulus import Outcome, Stimulus, compare, compare_memories
@@ -25,6 +26,19 @@ TIMINGS = {
     "reordered": MemoryTiming((5, 60), reorder=True, seed=4),
     "narrow": MemoryTiming((1, 3), interval=4, seed=5),
     "narrow, reordered": MemoryTiming((2, 100), interval=3, reorder=True, seed=6),
+}
+# Maps that spread the few lines of these memories over rows of one bank, over banks, over both.
+DRAMS = {
+    text: parse_timing(text)
+    for text in (
+        "hbm2",
+        "hbm2,clock=400,map=channel:column:bank:row,window=3,order=in",
+        "hbm2,channels=2,clock=1733.333,map=column:row:channel:bank,hash=on",
+        "lpddr4_3200,clock=1600,map=channel:column:row:bank:rank",
+        "ddr3_1600,clock=100,map=column:channel:bank:rank:row",
+        "sdr_133,clock=133,map=row:column:bank:channel,window=1,order=in",
+        "sdr_133,channels=2,clock=50,map=column:row:channel:bank",
+    )
 }
 
 
@@ -87,11 +101,11 @@ def reads(count: int, seed: int = 1) -> list[tuple[int, None]]:
     return [(source.randrange(ROWS), None) for _ in range(count)]
 
 
-def mixed(p: RowReaderParameters, count: int) -> list[tuple[int, int | None]]:
+def mixed(p: RowReaderParameters, count: int, rows: int = 6) -> list[tuple[int, int | None]]:
     """Reads and writes of few rows, so that many have equal addresses."""
     source, new = random.Random(7), payload.to_ints(contents(p, seed=8))
     return [
-        (source.randrange(6), new[k % ROWS] if source.random() < 0.4 else None)
+        (source.randrange(rows), new[k % ROWS] if source.random() < 0.4 else None)
         for k in range(count)
     ]
 
@@ -134,19 +148,39 @@ def test_rows_as_they_arrive(timing, stall):
 
 
 @pytest.mark.parametrize("p", [ARRIVAL, IN_ORDER], ids=["arrival", "in order"])
-@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize("timing", TIMINGS.values(), ids=list(TIMINGS))
 def test_same_schedule_in_python_and_in_c(timing, p):
-    stimulus = stimulus_of(p, mixed(p, 400))
-    outcome = run(p, stimulus, TIMINGS[timing])
+    same_schedule(p, timing, mixed(p, 400))
+
+
+@pytest.mark.parametrize("timing", DRAMS.values(), ids=list(DRAMS))
+def test_same_schedule_of_a_dram(timing):
+    """Over more than a refresh, with requests that stall and responses that wait."""
+    for p, rows, stall in (
+        (ARRIVAL, ROWS, "none"),
+        (ARRIVAL, 6, "bursts"),
+        (IN_ORDER, ROWS, "none"),
+    ):
+        drawn = dataclasses.replace(timing, reorder=p is ARRIVAL and timing.reorder)
+        use = same_schedule(p, drawn, mixed(p, 900, rows), stall)
+        assert use.dram.counts.reads + use.dram.counts.writes > 0
+
+
+def same_schedule(p, timing, operations, stall: str = "none"):
+    """The harness' schedule of reads and writes is the model's; what its memory did."""
+    stimulus = stimulus_of(p, operations)
+    outcome = run(p, stimulus, timing, stall)
     use = outcome.memories["rows"]
     port = stimulus.memories["rows"].port(design(RowReader, p).outputs, design(RowReader, p).inputs)
-    requests = requests_of(p, mixed(p, 400))
-    model = MemoryModel(stimulus.memories["rows"].contents, TIMINGS[timing], row_bits=p.row_bits)
+    requests = requests_of(p, operations)
+    model = MemoryModel(stimulus.memories["rows"].contents, timing, row_bits=p.row_bits)
     accepted = iter([*zip(use.accepted.tolist(), requests, strict=True), (-1, None)])
+    offered = set(use.offered.tolist())  # where the stream waits, the model is not asked
     cycle, beat = next(accepted)
     answered = []
     for now in range(outcome.simulated):
-        if (response := model.response(now)) is not None:
+        asked = stall == "none" or now in offered
+        if asked and (response := model.response(now)) is not None:
             answered.append(port.response(*response))
         if now == cycle:
             model.request(now, *port.request(beat))
@@ -156,8 +190,11 @@ def test_same_schedule_in_python_and_in_c(timing, p):
     assert (model.use.contents == use.contents).all()
     assert model.use.rows_read == use.rows_read
     assert model.use.rows_written == use.rows_written > 0
+    if use.dram is not None and stall == "none":
+        assert model.use.dram == use.dram
     if not p.ordered:
         assert answered == payload.to_ints(outcome.outputs["o"])
+    return use
 
 
 @pytest.mark.parametrize("reorder", [False, True])

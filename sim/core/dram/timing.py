@@ -44,6 +44,12 @@ class DramUse:
     counts: Counts
     asked: int | None = None
 
+    @classmethod
+    def of_figures(cls, standard: Standard, figures: list[int]) -> "DramUse":
+        """From clocks, elapsed and the counts, as ``dram.h`` of the compiled harness has them."""
+        clocks, elapsed, *counts = figures
+        return cls(standard, clocks, elapsed, Counts(*counts))
+
     @property
     def bytes_moved(self) -> int:
         """Bytes of whole bursts on the data buses, or of the bursts asked for."""

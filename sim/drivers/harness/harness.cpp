@@ -321,14 +321,20 @@ void harness_continue(Harness* h, const Limits* limits, int64_t first, Result* r
     *result = h->run(*limits, first);
 }
 void harness_forget_memories(Harness* h) { h->memories.clear(); }
-// Answer requests that leave at one sink from `contents` at one source, both set before.
+// Answer requests that leave at one sink from `contents` at one source, both set before. `dram` is
+// null for a memory without banks.
 void harness_memory(Harness* h, int sink, int source, uint32_t* contents, int64_t rows,
-                    int64_t row_words, const MemoryPort* port, const MemoryTiming* timing) {
-    h->memories.push_back(std::make_unique<Memory>(contents, rows, row_words, *port, *timing));
+                    int64_t row_words, const MemoryPort* port, const MemoryTiming* timing,
+                    const DramNumbers* dram) {
+    h->memories.push_back(
+        std::make_unique<Memory>(contents, rows, row_words, *port, *timing, dram));
     h->sinks[sink].memory = h->sources[source].memory = h->memories.back().get();
 }
 int64_t harness_memory_requests(Harness* h, int k) { return h->memories[k]->accepted.size(); }
 // counts: rows read, rows written, latest request's address and whether it was a write
+void harness_memory_dram(Harness* h, int k, int64_t* figures) {
+    h->memories[k]->dram->use(figures);
+}
 void harness_memory_use(Harness* h, int k, int64_t* accepted, int64_t* offered, int64_t* counts) {
     Memory& memory = *h->memories[k];
     std::copy(memory.accepted.begin(), memory.accepted.end(), accepted);

@@ -1,11 +1,15 @@
 // Memory model of the compiled harness: request beats in, tagged response beats out. It follows
 // sim/core/memory.py draw for draw and cycle for cycle.
 #pragma once
+#include "dram.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <queue>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -51,13 +55,16 @@ struct MemoryTiming {
 class Memory {
 public:
     Memory(uint32_t* contents, int64_t rows, int64_t row_words, const MemoryPort& port,
-           const MemoryTiming& timing)
-        : contents(contents), rows(rows), row_words(row_words), port(port), timing(timing) {}
+           const MemoryTiming& timing, const DramNumbers* numbers)
+        : contents(contents), rows(rows), row_words(row_words), port(port), timing(timing) {
+        if (numbers) dram = std::make_unique<DramSchedule>(*numbers, timing.reorder);
+    }
 
     // Cycle in which each request was accepted and its response first offered; -1 without one.
     std::vector<int64_t> accepted, offered;
     int64_t forgotten = 0;  // requests before those
     int64_t rows_read = 0, rows_written = 0;
+    std::unique_ptr<DramSchedule> dram;  // null without banks
 
     // Accept a request; false if its address is out of range.
     bool request(int64_t cycle, const uint32_t* beat) {
@@ -71,17 +78,23 @@ public:
             std::fill(row, row + row_words, 0u);
             copy_bits(row, 0, beat, port.write_data.offset, port.write_data.width);
             rows_written++;
+            if (dram) dram->write(cycle, bad_address);
             return true;
         }
         rows_read++;
-        int64_t due = cycle + latency(number);
-        if (!timing.reorder) due = latest_due = std::max(due, latest_due);
         int64_t slot = take_slot();
         uint32_t* response = beats.data() + slot * port.response_words;
         std::fill(response, response + port.response_words, 0u);
         copy_bits(response, port.response_tag.offset, beat, port.request_tag.offset,
                   port.response_tag.width);
         copy_bits(response, port.data.offset, row, 0, port.data.width);
+        if (dram) {
+            slot_of[number] = slot;
+            dram->read(cycle, number, bad_address);
+            return true;
+        }
+        int64_t due = cycle + latency(number);
+        if (!timing.reorder) due = latest_due = std::max(due, latest_due);
         waiting.push({due, {number, slot}});
         return true;
     }
@@ -94,16 +107,10 @@ public:
 
     // The beat to offer from this cycle on, or null; valid until the next request.
     const uint32_t* response(int64_t cycle) {
-        while (!waiting.empty() && waiting.top().first <= cycle) {
-            ready.push(waiting.top().second);
-            waiting.pop();
-        }
-        if (ready.empty() || cycle < next_response) return nullptr;
-        auto [number, slot] = ready.top();
-        ready.pop();
+        auto [number, slot] = dram ? arrived(cycle) : due(cycle);
+        if (number < 0) return nullptr;
         free_slots.push_back(slot);
         if (number >= forgotten) offered[number - forgotten] = cycle;
-        next_response = cycle + timing.interval;
         return beats.data() + slot * port.response_words;
     }
 
@@ -112,6 +119,28 @@ public:
 private:
     using Numbered = std::pair<int64_t, int64_t>;  // request number, slot of its response beat
     template <class T> using Earliest = std::priority_queue<T, std::vector<T>, std::greater<T>>;
+
+    // The read to answer from this cycle on; its number is -1 without one.
+    Numbered due(int64_t cycle) {
+        while (!waiting.empty() && waiting.top().first <= cycle) {
+            ready.push(waiting.top().second);
+            waiting.pop();
+        }
+        if (ready.empty() || cycle < next_response) return {-1, -1};
+        Numbered answer = ready.top();
+        ready.pop();
+        next_response = cycle + timing.interval;
+        return answer;
+    }
+
+    Numbered arrived(int64_t cycle) {
+        int64_t number = dram->answer(cycle);
+        if (number < 0) return {-1, -1};
+        auto found = slot_of.find(number);
+        Numbered answer{number, found->second};
+        slot_of.erase(found);
+        return answer;
+    }
 
     int64_t latency(int64_t number) const {
         uint64_t random = mix(timing.seed + 0x9e3779b97f4a7c15ull * (number + 1));
@@ -137,4 +166,5 @@ private:
     std::vector<int64_t> free_slots;
     Earliest<std::pair<int64_t, Numbered>> waiting;  // by the cycle they fall due
     Earliest<Numbered> ready;                        // oldest first
+    std::unordered_map<int64_t, int64_t> slot_of;    // of a DRAM's reads, by number
 };

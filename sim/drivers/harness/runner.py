@@ -10,6 +10,7 @@ from amaranth.hdl import Shape
 
 from sim.core import payload
 from sim.core.design import Design
+from sim.core.dram.timing import DramTiming, DramUse
 from sim.core.memory import FASTEST, Memory, MemoryPort, MemoryTiming, MemoryUse, fault, timing_of
 from sim.core.stalls import SHORTEST_GAP, SHORTEST_STALL, Stall, longest_stall
 from sim.core.stimulus import Outcome, Stimulus
@@ -32,7 +33,7 @@ class Harness:
         self._library = _engine()
         self._table = _load(compile_harness(design))
         self._model: ctypes.c_void_p | None = None
-        self._memories: dict[str, tuple[Memory, MemoryPort, np.ndarray]] = {}
+        self._memories: dict[str, tuple[Memory, MemoryPort, np.ndarray, MemoryTiming]] = {}
         self._seed = 0
         self.reset()
 
@@ -137,17 +138,22 @@ class Harness:
     ) -> None:
         """Put memories behind their streams; `contents` are read and written in place."""
         self._memories = {
-            name: (m, m.port(self._design.outputs, self._design.inputs), contents[name])
+            name: (
+                m,
+                m.port(self._design.outputs, self._design.inputs),
+                contents[name],
+                timings[name],
+            )
             for name, m in memories.items()
         }
-        for name, (memory, port, rows) in self._memories.items():
-            self._bind(memory, port, rows, timings[name])
+        for bound in self._memories.values():
+            self._bind(*bound)
 
     def uses(self) -> dict[str, MemoryUse]:
         """What each memory did since it was bound, by name."""
         return {
-            name: self._use(number, contents, port)[0]
-            for number, (name, (_, port, contents)) in enumerate(self._memories.items())
+            name: self._use(number, contents, port, timing)[0]
+            for number, (name, (_, port, contents, timing)) in enumerate(self._memories.items())
         }
 
     def _outcome(self, run: Callable, arguments: list[int], limits: np.ndarray) -> Outcome:
@@ -157,9 +163,10 @@ class Harness:
         status, stream, cycle, cycles, simulated = (int(value) for value in result)
         failure = self._failure(status, stream, cycle, limits)
         if status == _OUT_OF_RANGE:
-            for number, (name, (memory, port, contents)) in enumerate(self._memories.items()):
+            for number, (name, (memory, *bound)) in enumerate(self._memories.items()):
                 if list(self._design.outputs)[stream] == memory.request:
-                    use, (address, write) = self._use(number, contents, port)
+                    port, contents, timing = bound
+                    use, (address, write) = self._use(number, contents, port, timing)
                     latest, rows = len(use.accepted) - 1, len(contents)
                     failure = fault(name, latest, bool(write), address, rows, cycle)
         return Outcome({}, {}, cycles, simulated, failure)
@@ -199,6 +206,7 @@ class Harness:
         numbers = np.array(
             [*timing.latency, timing.interval, int(timing.reorder), timing.seed], np.uint64
         )
+        dram = timing.dram_numbers(port.data.width)
         self._library.harness_memory(
             self._model,
             list(outputs).index(memory.request),
@@ -207,9 +215,12 @@ class Harness:
             *contents.shape,
             _address(layout),
             _address(numbers),
+            _address(dram) if len(dram) else None,
         )
 
-    def _use(self, number: int, contents, port: MemoryPort) -> tuple[MemoryUse, tuple[int, int]]:
+    def _use(
+        self, number: int, contents, port: MemoryPort, timing: MemoryTiming
+    ) -> tuple[MemoryUse, tuple[int, int]]:
         """Accesses to a memory; address of its latest request and whether that was a write."""
         requests = self._library.harness_memory_requests(self._model, number)
         accepted, offered = np.zeros(requests, np.int64), np.zeros(requests, np.int64)
@@ -219,6 +230,10 @@ class Harness:
         )
         rows_read, rows_written, address, write = (int(value) for value in counts)
         use = MemoryUse(contents, port.data.width, rows_read, rows_written, accepted, offered)
+        if isinstance(timing, DramTiming):
+            figures = np.zeros(8, np.int64)
+            self._library.harness_memory_dram(self._model, number, _address(figures))
+            use.dram = DramUse.of_figures(timing.standard, figures.tolist())
         return use, (address, write)
 
     def _failure(self, status: int, stream: int, cycle: int, limits: np.ndarray) -> str | None:
@@ -249,7 +264,7 @@ def _engine() -> ctypes.CDLL:
     """The harness and Verilator's run-time library, whose symbols all designs share."""
     library = ctypes.CDLL(str(compile_engine()), ctypes.RTLD_GLOBAL)
     pointer, i64, f64 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-    bind = [pointer, ctypes.c_int, ctypes.c_int, pointer, i64, i64, pointer, pointer]
+    bind = [pointer, ctypes.c_int, ctypes.c_int, pointer, i64, i64, *[pointer] * 3]
     signatures = {
         "harness_new": ([pointer], pointer),
         "harness_delete": ([pointer], None),
@@ -269,6 +284,7 @@ def _engine() -> ctypes.CDLL:
         "harness_forget_memories": ([pointer], None),
         "harness_memory": (bind, None),
         "harness_memory_requests": ([pointer, ctypes.c_int], i64),
+        "harness_memory_dram": ([pointer, ctypes.c_int, pointer], None),
         "harness_memory_use": ([pointer, ctypes.c_int, *[pointer] * 3], None),
     }
     for name, (arguments, result) in signatures.items():

@@ -29,7 +29,7 @@ from sim.core.tools import (
 
 HERE = Path(__file__).parent
 INTERFACE = HERE / "harness.h"
-ENGINE = [HERE / "harness.cpp", HERE / "memory.h", INTERFACE]
+ENGINE = [HERE / "harness.cpp", HERE / "memory.h", HERE / "dram.h", INTERFACE]
 # Included by every design; compiling these takes most of the time of a small design.
 HEADERS = """\
 #include "verilated.h"
