@@ -1,0 +1,1 @@
+"""AXI: blocks as masters and as memory-mapped devices."""
