@@ -88,8 +88,6 @@ class Word:
         The register's, with ``_low`` or ``_high`` for one of 64 bits.
     shift
         Its lowest bit in the register: 0 or 32.
-    fields
-        Those parts of fields that it has, by their places in the word.
     """
 
     name: str
@@ -98,18 +96,30 @@ class Word:
     shift: int
 
     @property
-    def fields(self) -> tuple[RegisterField, ...]:
+    def parts(self) -> tuple[tuple[RegisterField, RegisterField], ...]:
+        """Each of the register's fields that has bits here, and its part here, by the word's bits.
+
+        ::
+
+            register  63          52                    8          0
+                       |    -     |         field       |    -     |
+            words      |             high | low                    |
+        """
         found = []
         for field in self.register.fields:
             low = max(field.low, self.shift)
             high = min(field.low + field.width, self.shift + 32)
             if low < high:
-                reset = (field.reset << field.low >> low) & ((1 << (high - low)) - 1)
-                part = dataclasses.replace(
-                    field, low=low - self.shift, width=high - low, reset=reset
-                )
-                found.append(part)
+                width = high - low
+                reset = (field.reset << field.low >> low) & ((1 << width) - 1)
+                part = dataclasses.replace(field, low=low - self.shift, width=width, reset=reset)
+                found.append((field, part))
         return tuple(found)
+
+    @property
+    def fields(self) -> tuple[RegisterField, ...]:
+        """The parts of fields that it has, by the word's bits."""
+        return tuple(part for _, part in self.parts)
 
 
 @dataclasses.dataclass(frozen=True)
