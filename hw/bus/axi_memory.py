@@ -9,17 +9,13 @@ from amaranth.lib import data, memory
 from amaranth.lib.wiring import Out
 
 from hw.bus.axi import AXI4, BOUNDARY, CACHE, MOST_BURST, AxiSizes, Burst
+from hw.bus.device_map import bytes_in_memory
 from hw.component import Component
 from hw.layout import FLAG, address, index
 from hw.parameters import Parameters, require
 from hw.ports import Port, Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
 from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
-
-
-def bytes_in_memory(width: int) -> int:
-    """Bytes from one beat or row of `width` bits to the next: a power of two, 4 at least."""
-    return max(4, 1 << (-(-width // 8) - 1).bit_length())
 
 
 @dataclasses.dataclass(frozen=True)
