@@ -122,7 +122,7 @@ def generate(block: Block, parameters: Parameters, multiplier: str = "columns") 
     def make() -> str:
         return export(block, parameters, multiplier=multiplier).verilog
 
-    verilog = _kept(block, parameters, kind, make)
+    verilog = kept(block, parameters, kind, make)
     component = with_streams(block.create(parameters), module)
     if isinstance(component, Streamed):
         module, around = _streams(block, parameters, multiplier)
@@ -148,10 +148,10 @@ def _streams(block: Block, parameters: Parameters, multiplier: str = "columns") 
         return to_verilog(to_rtlil(with_streams(block.create(parameters), inner), name))
 
     kind = "streams" if multiplier == "columns" else f"streams_{multiplier}"
-    return name, _kept(block, parameters, kind, make)
+    return name, kept(block, parameters, kind, make)
 
 
-def _kept(block: Block, parameters: Parameters, kind: str, make: Callable[[], str]) -> str:
+def kept(block: Block, parameters: Parameters, kind: str, make: Callable[[], str]) -> str:
     """A text generated once for all processes: a large design takes a quarter of a minute."""
     # A test's block is not in hw, and sources edited since are not those that were imported.
     if block.folder == "tests" or _stamps() != STAMPS:

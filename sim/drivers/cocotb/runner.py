@@ -106,6 +106,9 @@ class CocotbSimulation:
         of combinational logic.
     """
 
+    testbench = "sim.drivers.cocotb.testbench"
+    """Module of the test inside the simulator."""
+
     def __init__(
         self, design: Design, simulator: str, *, waves: bool = False, timeout: float = TIMEOUT_S
     ):
@@ -123,6 +126,9 @@ class CocotbSimulation:
     def _runner(self):
         return _Icarus() if self._simulator == "icarus" else _FastVerilator(self._runtime_folder())
 
+    def _control(self) -> str:
+        return _ports_control(self._design)
+
     def _runtime_folder(self) -> Path:
         key = hashlib.sha256((versions() + repr(self._arguments())).encode()).hexdigest()[:20]
         return compiled_folder() / f"cocotb_runtime_{key}"
@@ -137,7 +143,7 @@ class CocotbSimulation:
         """The folder of the compiled simulation, built unless the cache has it."""
         design = self._design
         arguments = [*design.standard(self._simulator), *self._arguments()]
-        control = _ports_control(design)
+        control = self._control()
         key = design.digest(
             "cocotb", versions(), ICARUS_DUMP, repr(arguments), control, *optimisation(design)
         )
@@ -225,7 +231,7 @@ class CocotbSimulation:
                 if not results.exists():
                     # Whatever it is, what cannot even start must not be left in the cache.
                     (self.folder / "finished").unlink(missing_ok=True)
-                reasons = _reasons(results, len(stimuli), scratch / "run.log")
+                reasons = reasons_of(results, len(stimuli), scratch / "run.log")
             if waves is not None and (scratch / "results.xml").exists():
                 self._keep_waves(scratch, waves)
             return [
@@ -263,7 +269,7 @@ class CocotbSimulation:
         # The runner raises, exits or returns for failing tests alike: the results file decides.
         with _environment(), contextlib.suppress(RuntimeError, SystemExit):
             runner.test(
-                test_module="sim.drivers.cocotb.testbench",
+                test_module=self.testbench,
                 hdl_toplevel=self._design.module,
                 hdl_toplevel_lang="verilog",
                 build_dir=self.folder,
@@ -342,7 +348,7 @@ def _check_complete(program: Path) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(program))
 
 
-def _reasons(results: Path, count: int, log: Path) -> list[str | None]:
+def reasons_of(results: Path, count: int, log: Path) -> list[str | None]:
     """Why each of `count` tests failed, None where it passed."""
     if not results.exists():
         lines = log.read_text().split("\n") if log.exists() else []
