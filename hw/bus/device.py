@@ -5,6 +5,7 @@
 import dataclasses
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 from amaranth.lib import wiring
@@ -15,7 +16,7 @@ from hw.bus.accelerator import AcceleratorTop, BlockPorts, BusParameters
 from hw.bus.device_map import VERSION, Device, device_of
 from hw.catalogue import Block
 from hw.emit import contracts
-from hw.emit.export import Export, export, to_rtlil, to_verilog
+from hw.emit.export import export, module_name, to_rtlil, to_verilog
 from hw.parameters import ParameterError, Parameters
 from hw.ports import CLOCKS, list_ports
 
@@ -25,7 +26,7 @@ class DeviceDesign:
     """A block behind AXI.
 
     module, verilog
-        The top, ``MODULE_axi``, and the text of everything.
+        The top, and the text of everything.
     device
         Its streams and memories, from which its register map follows.
     payloads
@@ -42,21 +43,28 @@ class DeviceDesign:
 
 
 def device_design(
-    block: Block, parameters: Parameters, bus: BusParameters, exported: Export | None = None
+    block: Block,
+    parameters: Parameters,
+    bus: BusParameters,
+    keep: Callable[[str, Callable[[], str]], str] = lambda name, make: make(),
 ) -> DeviceDesign:
-    """Generate a block behind AXI. The same arguments always give the same text.
+    """Generate a block behind AXI, the module ``FOLDER_BLOCK_PRESET_axi``.
 
-    exported
-        The block's Verilog, if it has been generated before.
+    The same arguments always give the same text.
+
+    keep
+        Called with a name and a function that makes a text: may return one made before.
     :raises ParameterError: if the block has inputs that are not streams, or a memory whose rows do
         not fit the bus.
     """
     component = block.create(parameters)
-    exported = exported or export(block, parameters)
-    module, text = exported.name, exported.verilog
+    name = module = module_name(block, parameters)
+    text = keep("design", lambda: export(block, parameters).verilog)
     if isinstance(component, Datapath):
-        component, module = Streamed(component, module), f"{module}_streamed"
-        text += "\n" + to_verilog(to_rtlil(component, module))
+        inner = component
+        component, module = Streamed(inner, name), f"{name}_streamed"
+        around = Streamed(inner, name)
+        text += "\n" + keep("streams", lambda: to_verilog(to_rtlil(around, module)))
     payloads = _payloads(block, component)
     header = re.search(rf"^module \\?{re.escape(module)}\s*\(.*?^\);", text, re.M | re.S)
     assert header is not None
@@ -66,10 +74,11 @@ def device_design(
     build = int.from_bytes(hashlib.sha256(seed).digest()[:8], "little")
     device = device_of(ports, parameters, build)
     inside = BlockPorts(module, tuple(clocks), payloads, contracts.memories(ports, parameters))
-    name = f"{exported.name}_axi"
     top = AcceleratorTop(bus, device, inside)
-    verilog = f"{text}\n{to_verilog(to_rtlil(top, name))}"
-    return DeviceDesign(block, parameters, bus, name, verilog, device, payloads)
+    around_block = keep(f"axi_{bus.slug()}", lambda: to_verilog(to_rtlil(top, f"{name}_axi")))
+    return DeviceDesign(
+        block, parameters, bus, f"{name}_axi", f"{text}\n{around_block}", device, payloads
+    )
 
 
 def _payloads(block: Block, component: wiring.Component) -> dict[str, Any]:

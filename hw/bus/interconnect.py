@@ -10,7 +10,7 @@ from hw.component import Component
 from hw.parameters import Parameters, require
 from hw.ports import Port, Ports
 from hw.stream.arbiter import Arbiter, ArbiterParameters
-from hw.stream.combine import collect, copy, fork, route
+from hw.stream.combine import collect, copy, fork
 from hw.stream.queue import Queue, QueueParameters
 
 
@@ -111,6 +111,11 @@ class Interconnect(Component[InterconnectParameters]):
             m.d.comb += bus.w.valid.eq(0)
 
         for channel, masters in ((bus.r, self.r), (bus.b, self.b)):
-            # The prefix ends where a master's own ID is narrower.
-            route(m, channel, channel.payload.id[p.id :], list(masters))
+            m.d.comb += channel.ready.eq(1)
+            for n, master in enumerate(masters):
+                mine = channel.payload.id[p.id :] == n
+                m.d.comb += [
+                    master.valid.eq(channel.valid & mine),
+                    *copy(master.payload, channel.payload),
+                ]
         return m

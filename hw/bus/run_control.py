@@ -77,7 +77,7 @@ class RunControl(Component[ControlParameters]):
             "stop": wire_out(1, "Masters complete what is under way and drop the rest."),
             "block_reset": wire_out(1, "Reset of the block."),
             "done": wire_out(1, "A run has ended."),
-            "idle": wire_out(1, "No run is under way."),
+            "idle": wire_out(1, "No run is under way.", init=1),
             "done_set": wire_out(1, "A run, or a descriptor that asks for it, ends well."),
             "ready_set": wire_out(1, "The device becomes ready."),
             "error_set": wire_out(1, "An error occurs."),
