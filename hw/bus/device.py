@@ -12,7 +12,8 @@ from amaranth.lib import wiring
 
 from hw.arith.datapath import Datapath
 from hw.arith.streamed import Streamed
-from hw.bus.accelerator import AcceleratorTop, BlockPorts, BusParameters
+from hw.bus.accelerator import AcceleratorTop
+from hw.bus.bus_parameters import BlockPorts, BusParameters
 from hw.bus.device_map import VERSION, Device, device_of
 from hw.catalogue import Block
 from hw.emit import contracts

@@ -41,12 +41,12 @@ class InterconnectParameters(Parameters):
 
     @property
     def inner(self) -> AxiSizes:
-        """Of each master."""
+        """Widths of each master."""
         return AxiSizes(self.data, self.bus_address, self.id)
 
     @property
     def outer(self) -> AxiSizes:
-        """Of the bus: an ID is a master's own, and its number above."""
+        """Widths of the bus: an ID is a master's own, and its number above."""
         prefix = Shape.cast(range(max(2, self.readers, self.writers))).width
         return AxiSizes(self.data, self.bus_address, self.id + prefix)
 

@@ -51,7 +51,7 @@ class RunControl(Component[ControlParameters]):
 
     CHECK takes a cycle for each channel. RUN ends when every master is idle: all beats of the
     inputs have been accepted by the block, all beats of the outputs and all rows are in memory. A
-    bus error or a reset lets the bus complete what it was asked for (DRAIN), then resets the block.
+    bus error or a reset lets the bus complete all accesses under way (DRAIN), then resets the block.
     """
 
     def ports(self) -> Ports:
@@ -61,8 +61,8 @@ class RunControl(Component[ControlParameters]):
             "start": wire_in(1, "Software starts a run."),
             "reset": wire_in(1, "Software ends a run and resets the block."),
             "next": wire_in(64, "Address of the first descriptor; 0: none."),
-            "base": wire_in(64, "Of the registers.").array(channels),
-            "beats": wire_in(BEAT_BITS, "Of the registers; of a memory 0.").array(channels),
+            "base": wire_in(64, "Address in the register.").array(channels),
+            "beats": wire_in(BEAT_BITS, "Number in the register; 0 for a memory.").array(channels),
             "entry": stream_in(DESCRIPTOR, "The descriptor under way."),
             "idle_masters": wire_in(p.masters, "Masters with nothing under way."),
             "failed": wire_in(p.masters, "Masters whose access was answered with an error."),
@@ -78,7 +78,7 @@ class RunControl(Component[ControlParameters]):
             "block_reset": wire_out(1, "Reset of the block."),
             "done": wire_out(1, "A run has ended."),
             "idle": wire_out(1, "No run is under way.", init=1),
-            "done_set": wire_out(1, "A run, or a descriptor that asks for it, ends well."),
+            "done_set": wire_out(1, "A run, or a descriptor with the interrupt flag, ends well."),
             "ready_set": wire_out(1, "The device becomes ready."),
             "error_set": wire_out(1, "An error occurs."),
             "code": wire_out(ErrorCode, "The first error."),
@@ -94,7 +94,7 @@ class RunControl(Component[ControlParameters]):
         self.number = Signal(range(len(self.run_base) + 2))  # of the entry or channel
         self.far = Signal(len(self.run_base))  # bases with bits beyond the bus
         self.following = Signal(64)  # the next descriptor
-        self.asks = Signal()  # the descriptor asks for an interrupt
+        self.asks = Signal()  # the descriptor has the interrupt flag
         self.quiet = Signal()
         self.abort = Signal()
         m.d.comb += [

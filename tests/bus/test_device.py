@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from hw.bus.accelerator import BusParameters
+from hw.bus.bus_parameters import BusParameters
 from hw.bus.device_map import descriptor_bytes
 from hw.bus.errors import ErrorCode
 from hw.catalogue import blocks, find
@@ -61,7 +61,7 @@ def check(design, stimulus, session, result, tag=""):
 
 
 def test_descriptors_run_many_steps_and_one_interrupt():
-    """Three runs, each with buffers of its own; the second asks for an interrupt too."""
+    """Three runs, each with buffers of its own; the second has an interrupt too."""
     design, stimulus, session, first = reader()
     steps = [first, *(session.buffers(stimulus, tag) for tag in ("second ", "third "))]
     size = descriptor_bytes(design.device)

@@ -4,7 +4,7 @@ import pickle
 import tempfile
 from pathlib import Path
 
-from hw.bus.accelerator import BusParameters
+from hw.bus.bus_parameters import BusParameters
 from hw.bus.device import DeviceDesign, device_design
 from hw.catalogue import Block
 from hw.parameters import Parameters

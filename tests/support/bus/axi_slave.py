@@ -50,7 +50,7 @@ class AxiSlave:
         self.done: deque[Burst] = deque()
         self.data: deque[tuple[int, int, int]] = deque()
         self.cycle = 0
-        self.offered: dict[str, int] = {}
+        self.offered: dict[str, int | None] = {}
         self.r: Burst | None = None
         self.bursts = 0
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 
-from hw.bus.accelerator import BusParameters
+from hw.bus.bus_parameters import BusParameters
 from hw.catalogue import Block, find
 from hw.parameters import Parameters
 from sim.core.stimulus import compare, compare_memories
