@@ -13,9 +13,10 @@ from pathlib import Path
 from hw.catalogue import blocks, configurations, find, select
 from hw.component import MULTIPLIERS
 from hw.emit import show
-from hw.emit.arguments import add_set
+from hw.emit.arguments import add_configuration
 from hw.emit.export import ExportError, check_writable, export
 from hw.emit.progress import Progress
+from hw.package import command as package
 from hw.parameters import ParameterError
 from sim.commands import fpga, synth
 from sim.core.tools import ToolError, UnusableFile
@@ -85,12 +86,6 @@ def write_verilog(arguments) -> None:
             progress.done()
 
 
-def add_configuration(command, preset: str = "preset name") -> None:
-    """Add the options --preset and --set."""
-    command.add_argument("--preset", default="default", help=f"{preset} (default: %(default)s)")
-    add_set(command)
-
-
 def parser() -> Parser:
     top = Parser(
         prog="python -m hw",
@@ -141,6 +136,7 @@ def parser() -> Parser:
     )
     verilog.set_defaults(run=write_verilog)
 
+    package.register(commands)
     synth.register(commands)
     fpga.register(commands)
     return top

@@ -16,3 +16,13 @@ def add_set(command: argparse.ArgumentParser, form: str = "NAME=VALUE") -> None:
         metavar=form,
         help="change one parameter of the preset; may be repeated",
     )
+
+
+def add_configuration(command: argparse.ArgumentParser, preset: str = "preset name") -> None:
+    """Add the options ``--preset`` and ``--set``.
+
+    preset
+        What a preset's name may be, for the help.
+    """
+    command.add_argument("--preset", default="default", help=f"{preset} (default: %(default)s)")
+    add_set(command)
