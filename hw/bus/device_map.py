@@ -66,7 +66,7 @@ class DeviceMemory:
     """A memory port of the block, whose rows are at a base address in memory.
 
     name
-        Of the stream of requests without the word; empty if that is all of it.
+        The stream of requests' without that word; empty if nothing else is left.
     request, response
         Names of the block's streams.
     row_bits, address_bits
@@ -181,7 +181,7 @@ def device_map(device: Device) -> RegisterMap:
 
 
 INTERRUPTS = (
-    ("done", "A run, or a descriptor that asks for it, has ended without error."),
+    ("done", "A run, or a descriptor with the flag, has ended without error."),
     ("ready", "The device accepts the next start."),
     ("error", "A run has ended with an error, or a start was refused."),
 )

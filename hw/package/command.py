@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import cast
 
 from hw.bus.accelerator import BusParameters
 from hw.catalogue import find
@@ -10,15 +11,19 @@ from hw.emit.export import check_writable
 from hw.emit.progress import Progress
 from hw.package.package import package, write_package
 
+DESCRIPTION = """\
+Write a block as a memory-mapped device: Verilog with an AXI4-Lite slave and AXI4
+masters, a JSON sidecar, a C header, a Python driver, SystemRDL, IP-XACT, a FuseSoC
+core, a LiteX module and a page about them. docs/buses.md says how a device works.
+"""
+
 
 def register(commands) -> None:
     """Add the command to the parser's."""
     command = commands.add_parser(
         "package",
         help="one block behind AXI: Verilog, C header, drivers, descriptions",
-        description="Write a block as a memory-mapped device: Verilog with an AXI4-Lite slave and"
-        " AXI4 masters, a JSON sidecar, a C header, a Python driver, SystemRDL, IP-XACT, a FuseSoC"
-        " core, a LiteX module and a page about them. docs/buses.md says how a device works.",
+        description=DESCRIPTION,
         epilog="Example: python -m hw package veda.veda_core --preset small --bus data=128 -o veda",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -47,7 +52,7 @@ def run(arguments) -> None:
     block = find(arguments.block)
     preset = block.parameters_class.preset_name(arguments.preset)
     parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
-    bus = BusParameters().replace_from_text(arguments.bus)
+    bus = cast(BusParameters, BusParameters().replace_from_text(arguments.bus))
     check_writable(arguments.output)
     with Progress(1) as progress:
 

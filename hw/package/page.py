@@ -26,7 +26,8 @@ def page(description: Description) -> str:
 {description.summary}.
 
 An AXI4-Lite slave `s_axi_*` for its registers, AXI4 masters {masters} of {bus.data} data bits and
-{bus.address} address bits for its streams and memories, a level `interrupt`, clock `aclk` and synchronous reset `aresetn`, active low.
+{bus.address} address bits for its streams and memories, a level `interrupt`, clock `aclk` and
+synchronous reset `aresetn`, active low.
 
 | file | for |
 | --- | --- |
