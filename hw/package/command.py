@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import cast
 
 from hw.bus.accelerator import BusParameters
+from hw.bus.device import device_design
 from hw.catalogue import find
 from hw.emit.arguments import add_configuration
 from hw.emit.export import check_writable
@@ -55,11 +56,8 @@ def run(arguments) -> None:
     bus = cast(BusParameters, BusParameters().replace_from_text(arguments.bus))
     check_writable(arguments.output)
     with Progress(1) as progress:
-
-        def step(text: str) -> None:
-            progress.step(f"{block.name}: {text}")
-
-        files = package(block, parameters, bus, step)
-        for path in write_package(files, arguments.output):
+        progress.step(f"{block.name}: writing Verilog")
+        design = device_design(block, parameters, bus)
+        for path in write_package(package(design), arguments.output):
             progress.print(str(path))
         progress.done()

@@ -6,14 +6,11 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
-from hw.bus.accelerator import BusParameters
-from hw.bus.device import device_design
+from hw.bus.device import DeviceDesign
 from hw.bus.device_map import descriptor
-from hw.catalogue import Block
-from hw.emit.export import export
+from hw.emit.header import versions
 from hw.package.c_header import c_header
 from hw.package.description import Description
 from hw.package.fusesoc import fusesoc
@@ -22,30 +19,16 @@ from hw.package.litex import litex
 from hw.package.page import page
 from hw.package.python_driver import python_driver
 from hw.package.system_rdl import system_rdl
-from hw.parameters import Parameters
 
 SCHEMA = 1
 """Version of the package's sidecar's keys."""
 
 
-def package(
-    block: Block,
-    parameters: Parameters,
-    bus: BusParameters,
-    step: Callable[[str], object] = lambda text: None,
-) -> dict[str, str]:
-    """Name and text of each file. The same arguments always give the same text.
-
-    step
-        Called with the name of each step as it begins.
-    :raises ParameterError: for a block that cannot be a device.
-    """
-    exported = export(block, parameters, step)
-    step("putting it behind AXI")
-    description = Description(device_design(block, parameters, bus, exported))
+def package(design: DeviceDesign) -> dict[str, str]:
+    """Name and text of each file. The same design always gives the same text."""
+    description = Description(design)
     module = description.module
-    step("describing it")
-    sidecar = json.dumps(_sidecar(description, exported.sidecar), indent=2) + "\n"
+    sidecar = json.dumps(_sidecar(description), indent=2) + "\n"
     return {
         f"{module}.v": description.design.verilog,
         f"{module}.json": sidecar,
@@ -59,9 +42,10 @@ def package(
     }
 
 
-def _sidecar(description: Description, block: dict) -> dict:
-    """The block's sidecar, with the module, ports and text of the device, and its registers."""
+def _sidecar(description: Description) -> dict:
+    """What a program may want to know of the device, as JSON."""
     design = description.design
+    block, parameters = design.block, design.parameters
     registers = [
         {
             "name": register.name,
@@ -94,9 +78,10 @@ def _sidecar(description: Description, block: dict) -> dict:
     return {
         "schema": SCHEMA,
         "module": description.module,
-        "block": {
-            key: block[key] for key in ("block", "module", "parameters", "latency", "source")
-        },
+        "block": block.name,
+        "source": block.source,
+        "parameters": dataclasses.asdict(parameters),
+        "latency": parameters.latency,
         "bus": dataclasses.asdict(design.bus),
         "build": f"{design.device.build:016x}",
         "ports": [
@@ -107,7 +92,7 @@ def _sidecar(description: Description, block: dict) -> dict:
         "channels": channels,
         "descriptor": [dataclasses.asdict(entry) for entry in descriptor(design.device)],
         "sha256": hashlib.sha256(design.verilog.encode()).hexdigest(),
-        "tools": block["tools"],
+        "tools": versions(),
     }
 
 
