@@ -44,7 +44,7 @@ class CLASS(Module):
     """
 
     def __init__(self, platform):
-        self.registers = axi.AXILiteInterface(data_width=32, address_width=ADDRESS)
+        self.registers = axi.AXILiteInterface(data_width=32, address_width=32)
         self.masters = {
 MASTER_INTERFACES        }
         self.interrupt = Signal()
@@ -55,11 +55,11 @@ MASTER_INTERFACES        }
             i_aclk=ClockSignal("sys"),
             i_aresetn=~ResetSignal("sys"),
             o_interrupt=self.interrupt,
-            **_ports("s_axi", self.registers, slave=True),
+            **_ports("s_axi", self.registers),
             **{
                 name: signal
                 for prefix, bus in self.masters.items()
-                for name, signal in _ports(prefix, bus, slave=False).items()
+                for name, signal in _ports(prefix, bus).items()
             },
         )
         platform.add_source(str(VERILOG))
@@ -97,17 +97,17 @@ def _dram(bus, port):
     return LiteDRAMAXI2Native(axi=bus, port=port)
 
 
-PAYLOADS = PORTS
-"""Ports of each bus: channel, field and whether it is an output."""
+PORTS = TABLE
+"""Ports of each bus: channel, field, width, input or output."""
 
 
-def _ports(prefix, bus, slave):
+def _ports(prefix, bus):
     """Ports of the instance by name, with their directions."""
     found = {}
-    for channel, name, is_output in PAYLOADS[prefix]:
-        endpoint = getattr(bus, channel)
-        signal = getattr(endpoint, name)
-        found[f"{'o' if is_output else 'i'}_{prefix}_{channel}{name}"] = signal
+    for channel, name, width, direction in PORTS[prefix]:
+        # The registers' addresses are narrower than the bus's.
+        signal = getattr(getattr(bus, channel), name)[:width]
+        found[f"{direction}_{prefix}_{channel}{name}"] = signal
     return found
 '''
 
@@ -115,26 +115,25 @@ def _ports(prefix, bus, slave):
 def litex(description: Description) -> str:
     """The text of the module's file."""
     ports: dict[str, list[str]] = {prefix: [] for prefix in ("s_axi", *description.masters)}
-    for name, direction, _ in description.ports:
+    for name, direction, width in description.ports:
         prefix, _, rest = name.rpartition("_")
         if prefix in ports:
             channel = rest[:2] if rest[:2] in ("aw", "ar") else rest[:1]
             field = rest[len(channel) :]
-            ports[prefix].append(f"        {(channel, field, direction == 'output')!r},\n")
+            ports[prefix].append(f'        ("{channel}", "{field}", {width}, "{direction[0]}"),\n')
     tables = "".join(
         f'    "{prefix}": [\n{"".join(rows)}    ],\n' for prefix, rows in ports.items()
     )
     masters = "".join(
-        f'            "{prefix}": axi.AXIInterface(\n'
-        f"                data_width={sizes.data}, address_width={sizes.address},"
-        f" id_width={sizes.id}\n            ),\n"
+        f'            "{prefix}": axi.AXIInterface('
+        f"data_width={sizes.data}, address_width={sizes.address}, id_width={sizes.id}),\n"
         for prefix, sizes in description.masters.items()
     )
     name = "".join(part.capitalize() for part in description.name.split("_"))
     address = description.registers.address_bits
     text = TEXT.replace("MASTER_INTERFACES", masters)
-    text = text.replace("PORTS", "{\n" + tables + "}").replace("0xSIZE", hex(1 << address))
-    text = text.replace("ADDRESS", str(address)).replace("LICENCE", LICENCE)
+    text = text.replace("TABLE", "{\n" + tables + "}").replace("0xSIZE", hex(1 << address))
+    text = text.replace("LICENCE", LICENCE)
     text = text.replace("SUMMARY", description.summary).replace("CLASS", name)
     text = text.replace("o_interrupt", f"o_{INTERRUPT}")
     return text.replace("MODULE", description.module).replace("NAME", description.name)
