@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from hw.bus.axi import AxiSizes
 from hw.bus.axi_memory_parameters import AxiMemoryParameters
 from hw.bus.bursts import EngineParameters
 from hw.parameters import Parameters, require, require_one_of
@@ -38,6 +39,7 @@ class BusParameters(Parameters):
     def __post_init__(self):
         require_one_of("masters", self.masters, [*MASTERS])
         require(32 <= self.address <= 64, "address must be from 32 to 64 bits", self.address)
+        AxiSizes(self.data, self.address)
         EngineParameters(32, self.data, self.address, self.burst, self.bursts)
         AxiMemoryParameters(32, 1, 1, self.reads, self.writes, False, self.data, self.address)
 
