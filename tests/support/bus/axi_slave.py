@@ -14,13 +14,24 @@ from amaranth.hdl import Value
 
 @dataclasses.dataclass
 class Burst:
-    """A burst under way: `due` is the first cycle in which it may be answered."""
+    """A burst under way.
+
+    due
+        First cycle in which it may be answered.
+    words
+        Data of a read, if it was read as its address was accepted; otherwise it is read as late as
+        possible.
+    stored
+        Bytes of a write, which memory holds from the last transfer or from the response on.
+    """
 
     identity: int
     address: int
     length: int
     due: int
     moved: int = 0
+    words: list[int] | None = None
+    stored: dict[int, int] = dataclasses.field(default_factory=dict)
 
 
 class AxiSlave:
@@ -34,12 +45,25 @@ class AxiSlave:
         Whether bursts of different IDs are answered in any order, their transfers interleaved.
     failing
         Byte addresses of words answered with DECERR, as ``range``.
+    late
+        Whether a channel is ready only for a beat that it has seen valid for a cycle.
     unique
         Whether each ID may have one read under way only.
     """
 
-    def __init__(self, bus, *, latency=1, pause=0.0, shuffle=False, seed=0, failing=range(0)):
+    def __init__(
+        self,
+        bus,
+        *,
+        latency=1,
+        pause=0.0,
+        shuffle=False,
+        late=False,
+        seed=0,
+        failing=range(0),
+    ):
         self.bus, self.latency, self.pause, self.shuffle = bus, latency, pause, shuffle
+        self.late = late
         self.failing = failing
         self.unique = shuffle
         self.random = random.Random(seed)
@@ -64,8 +88,9 @@ class AxiSlave:
     def drive(self, ctx) -> None:
         """Set what the slave drives in this cycle."""
         bus = self.bus
-        for channel in (bus.ar, bus.aw, bus.w):
-            ctx.set(channel.ready, self._runs())
+        for name in ("ar", "aw", "w"):
+            seen = not self.late or self.offered.get(name) is not None
+            ctx.set(getattr(bus, name).ready, seen and self._runs())
         if self.r is None and self._runs():
             first: dict[int, Burst] = {}
             for burst in self.reads:
@@ -79,7 +104,9 @@ class AxiSlave:
         if self.r is not None:
             address = self.r.address + self.r.moved * self.bytes
             ctx.set(bus.r.payload.id, self.r.identity)
-            ctx.set(bus.r.payload.data, self.word(address))
+            words = self.r.words
+            word = self.word(address) if words is None else words[self.r.moved]
+            ctx.set(bus.r.payload.data, word)
             ctx.set(Value.cast(bus.r.payload.resp), 3 if address in self.failing else 0)
             ctx.set(bus.r.payload.last, self.r.moved == self.r.length - 1)
         answers = bool(self.done) and self.done[0].due <= self.cycle
@@ -108,7 +135,7 @@ class AxiSlave:
                 self.reads.remove(self.r)
             self.r = None
         if self.offered["b"] and ctx.get(bus.b.ready):
-            self.done.popleft()
+            self.memory |= self.done.popleft().stored
             self.offered["b"] = False
         self._complete()
         self.cycle += 1
@@ -127,6 +154,9 @@ class AxiSlave:
         burst = self._burst(ctx, command)
         used = [other.identity for other in self.reads]
         assert not self.unique or burst.identity not in used, "an ID is used again"
+        if self.random.random() < 0.5:
+            places = range(burst.address, burst.address + burst.length * self.bytes, self.bytes)
+            burst.words = [self.word(place) for place in places]
         self.reads.append(burst)
 
     def _aw(self, ctx, command) -> None:
@@ -143,10 +173,12 @@ class AxiSlave:
             for n in range(self.bytes):
                 if strobes >> n & 1:
                     address = burst.address + burst.moved * self.bytes + n
-                    self.memory[address] = word >> 8 * n & 255
+                    burst.stored[address] = word >> 8 * n & 255
             burst.moved += 1
             if last:
                 burst.due = self.cycle + self.latency
+                if self.random.random() < 0.5:
+                    self.memory |= burst.stored
                 self.done.append(self.writes.popleft())
 
     @property
