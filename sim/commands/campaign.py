@@ -161,6 +161,9 @@ def campaign_command(arguments) -> int:
     run = executor.execute(tasks, sources=sources, keep=lambda run: run.passed, **where)
     for outcome in run:
         outcomes.append(outcome)
+        if not sys.stderr.isatty():  # where there is no bar, such as in a log
+            done = f"{len(outcomes)} of {len(tasks)}"
+            print(f"{done}: {outcome.task.name}, {outcome.seconds:.0f} s", file=sys.stderr)
         complaints = _complaints(outcome)
         failed += complaints
         for line in complaints:
