@@ -51,7 +51,8 @@ class RunControl(Component[ControlParameters]):
 
     CHECK takes a cycle for each channel. RUN ends when every master is idle: all beats of the
     inputs have been accepted by the block, all beats of the outputs and all rows are in memory. A
-    bus error or a reset lets the bus complete all accesses under way (DRAIN), then resets the block.
+    bus error or a reset lets the bus complete all accesses under way (DRAIN); then it resets the
+    block.
     """
 
     def ports(self) -> Ports:

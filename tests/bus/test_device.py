@@ -8,6 +8,8 @@ from hw.bus.bus_parameters import BusParameters
 from hw.bus.device_map import descriptor_bytes
 from hw.bus.errors import ErrorCode
 from hw.catalogue import blocks, find
+from sim.commands import lint
+from sim.core.design import Design
 from sim.core.stimulus import compare
 from sim.drivers.axi.program import CONTROL_RESET, Session
 from sim.drivers.axi.runner import generate_device
@@ -24,7 +26,7 @@ VECTORS = {"stream": 12, "arith": 12}
     ("name", "bus"),
     [
         pytest.param(READER, SMALL, id="reader"),
-        pytest.param("unicaim.unicaim_core", SMALL, id="unicaim"),
+        pytest.param("unicaim.unicaim_core", SMALL, id="unicaim", marks=pytest.mark.campaign),
         pytest.param("veda.veda_core", WIDE, id="veda_wide", marks=pytest.mark.campaign),
         pytest.param("arith.float_add", each(SMALL), id="each", marks=pytest.mark.campaign),
         pytest.param("lad.lad_tile", each(WIDE), id="lad_each", marks=pytest.mark.campaign),
@@ -40,6 +42,24 @@ def test_memory_holds_what_the_golden_model_says(name, bus):
 def test_every_block_is_a_device(name):
     vectors = VECTORS.get(name.partition(".")[0], 1)
     assert not differences(simulation(name, BusParameters()), vectors)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        pytest.param(
+            block.name,
+            preset,
+            marks=() if (block.name, preset) == (READER, "small") else pytest.mark.campaign,
+        )
+        for block in blocks()
+        for preset in block.parameters_class.presets()
+    ],
+)
+def test_lint_is_clean(name, preset):
+    block = find(name)
+    device = generate_device(block, block.parameters_class.preset(preset), BusParameters())
+    lint.check(Design(block, device.parameters, device.module, device.verilog, {}, {}))
 
 
 def reader():

@@ -105,9 +105,8 @@ def test_run(check):
 
 FAULTS = {
     "a_status_pulse": (
-        "        with m.If(~self.idle):\n            m.d.sync += self.cycles",
-        "        m.d.sync += self.done.eq(0)\n"
-        "        with m.If(~self.idle):\n            m.d.sync += self.cycles",
+        "        with m.If(~self.idle):\n            m.d.sync",
+        "        m.d.sync += self.done.eq(0)\n        with m.If(~self.idle):\n            m.d.sync",
         done_until_the_next_start,
     ),
     "the_end_before_memory_has_it": (
