@@ -185,7 +185,7 @@ class PeArray(ProductArray[PeArrayParameters]):
         """
         p = self.parameters
         reference = Signal(sums.width, reset_less=True)  # the first finite total, or the last total
-        held = Signal()  # `reference` is of the product in progress
+        stored = Signal()  # `reference` is of the product in progress
         captured = Signal(reset_less=True)  # in the cycle before
         finite, referenced = Signal(), Signal()
         is_reference = Signal(p.add_stages + 1, reset_less=True)  # by cycle after `captured`
@@ -193,7 +193,7 @@ class PeArray(ProductArray[PeArrayParameters]):
             # A softmax depends on differences of scores only. Less the first one, scores fit FP16
             # even where q K is beyond it, and small differences are not rounded away.
             finite.eq(sums.finite(reference)),
-            referenced.eq(held & finite),
+            referenced.eq(stored & finite),
             last_pe.left.eq(total),
             last_pe.right.eq(
                 Mux(
@@ -209,7 +209,7 @@ class PeArray(ProductArray[PeArrayParameters]):
                 is_reference.eq(Cat(captured & finite, is_reference[:-1])),
             ]
             with m.If(control.summed):
-                m.d.sync += held.eq(control.relative & ~control.last)
+                m.d.sync += stored.eq(control.relative & ~control.last)
                 with m.If(~referenced):
                     m.d.sync += reference.eq(total)
         return is_reference[-1]
@@ -232,17 +232,17 @@ class PeArray(ProductArray[PeArrayParameters]):
         fold = Signal(range(p.outer_end_cycles + 1))  # cycles since its last addition, 0 if none
         partial_sums = Signal(range(p.add_stages + 1))
         idle = Signal()  # no folds
-        ended = Signal()  # the sums are at the adders' outputs
+        folded = Signal()  # the sums are at the adders' outputs
         drained = Signal()  # no inner product needs the adders any more
         present = Signal.like(partial_sums)  # 0 again in the cycle in which they ended
         issue = Signal()  # the products at the multipliers' outputs enter the adders
         # An outer product needs the adders to itself; an inner one may follow the last fold.
-        free = Mux(flags.outer, (idle | ended) & drained, idle | (fold > p.fold_cycles))
+        free = Mux(flags.outer, (idle | folded) & drained, idle | (fold > p.fold_cycles))
         m.d.comb += [
             idle.eq(fold == 0),
-            ended.eq(fold == p.outer_end_cycles),
+            folded.eq(fold == p.outer_end_cycles),
             drained.eq(~flight[:-1].any()),
-            present.eq(Mux(ended, 0, partial_sums)),
+            present.eq(Mux(folded, 0, partial_sums)),
             issue.eq(flags.valid & free),
             front.eq(advance & (~flags.valid | issue)),
             # In gaps between the rows of an outer product the adders do not advance, so partial
@@ -258,7 +258,7 @@ class PeArray(ProductArray[PeArrayParameters]):
             ]
             with m.If(issue & flags.outer & flags.last):
                 m.d.sync += fold.eq(1)
-            with m.Elif(ended):
+            with m.Elif(folded):
                 m.d.sync += fold.eq(0)
             with m.Elif(~idle):
                 m.d.sync += fold.eq(fold + 1)
@@ -270,7 +270,7 @@ class PeArray(ProductArray[PeArrayParameters]):
             c.last.eq(lasts[root]),
             c.relative.eq(relatives[root]),
         ]
-        self._finish(m, c, advance, capture, between, ended, flight[-1], lasts[-1])
+        self._finish(m, c, advance, capture, between, folded, flight[-1], lasts[-1])
         return c
 
     def _start(
@@ -308,7 +308,7 @@ class PeArray(ProductArray[PeArrayParameters]):
         advance: Signal,
         capture: Signal,
         between: Signal,
-        ended: Signal,
+        folded: Signal,
         summed_score: Value,
         last: Value,
     ) -> None:
@@ -323,15 +323,15 @@ class PeArray(ProductArray[PeArrayParameters]):
         m.d.comb += [
             # Three steps, so that the FP32 adder, the conversion to FP16 and the consumer's logic
             # are in cycles of their own: adder to r, r rounded to the result, the result valid.
-            c.capture.eq(advance & (capture | ended)),
-            c.capture_score.eq(advance & (capture | ended | summed_score)),
+            c.capture.eq(advance & (capture | folded)),
+            c.capture_score.eq(advance & (capture | folded | summed_score)),
             c.hold.eq(~advance | between),
             c.finish.eq(advance & summed),
             c.finish_score.eq(advance & (summed | scored)),
         ]
         with m.If(advance):
             m.d.sync += [
-                summed.eq(ended),
+                summed.eq(folded),
                 scored.eq(summed_score),
                 scored_last.eq(last),
                 self.o.valid.eq(summed),

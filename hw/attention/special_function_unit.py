@@ -185,24 +185,24 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
         # `position` counts elements in, then elements read. Elements beyond `length` are dropped.
         position, last_position = Signal(range(p.length)), Signal(range(p.length))
         collecting, dropping, cut = Signal(), Signal(), Signal()
-        taken, full, end = Signal(), Signal(), Signal()
+        fire, full, end = Signal(), Signal(), Signal()
         read, finished, ended = Signal(), Signal(), Signal()
         is_softmax, rms = Signal(), Signal()
         command_is_softmax = command.payload.op == Operation.SOFTMAX
         m.d.comb += [
             i.ready.eq(dropping | (collecting & command.valid)),
             command.ready.eq(i.valid & i.ready & i.payload.last),
-            taken.eq(i.valid & collecting & command.valid),
+            fire.eq(i.valid & collecting & command.valid),
             full.eq(position == p.length - 1),
-            end.eq(taken & (i.payload.last | full)),
-            softmax.valid.eq(taken & command_is_softmax),
-            moments.valid.eq(taken & ~command_is_softmax),
+            end.eq(fire & (i.payload.last | full)),
+            softmax.valid.eq(fire & command_is_softmax),
+            moments.valid.eq(fire & ~command_is_softmax),
             ended.eq(softmax.ended | moments.ended),
             finished.eq(read & (position == last_position)),
         ]
         for reduction in (softmax, moments):
             m.d.comb += [reduction.x.eq(i.payload.x), reduction.last.eq(end)]
-        with m.If(taken | read):
+        with m.If(fire | read):
             m.d.sync += position.eq(Mux(end | finished, 0, position + 1))
         # The command is held from the vector's last element on.
         with m.If(end):
@@ -228,7 +228,7 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
         m.submodules.buffer = buffer
         write_port, read_port = buffer.write_port(), buffer.read_port()
         m.d.comb += [
-            write_port.en.eq(taken),
+            write_port.en.eq(fire),
             write_port.addr.eq(position),
             write_port.data.eq(i.payload.x),
             read_port.addr.eq(position),

@@ -236,13 +236,13 @@ class StreamedRows(Component[StreamedParameters]):
         # The step ends with the last row of V of its last batch.
         # The report waits for the rows, not for the results: by then no row is read any more, so
         # the next step may write.
-        ended = Signal()
+        finished = Signal()
         with m.If(rows.batch.valid & rows.batch.ready & rows.batch.payload.last):
-            m.d.sync += ended.eq(1)
+            m.d.sync += finished.eq(1)
         with m.If(self.done.valid & self.done.ready):
-            m.d.sync += ended.eq(0)
+            m.d.sync += finished.eq(0)
         m.d.comb += [
-            self.done.valid.eq(ended | sequence.error),
+            self.done.valid.eq(finished | sequence.error),
             self.done.payload.error.eq(sequence.error),
             sequence.reported.eq(self.done.valid & self.done.ready),
         ]

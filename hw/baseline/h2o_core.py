@@ -115,27 +115,27 @@ class H2oCore(DecodeCore[H2oCoreParameters]):
         length = Signal(range(p.capacity + 1))
         target, recent = (Signal(range(p.capacity), name=name) for name in ("target", "recent"))
         full = Signal()  # the token replaces another one
-        position, ended = Signal(p.position_bits), Signal(init=1)  # ended: no position is left
+        position, exhausted = Signal(p.position_bits), Signal(init=1)  # ended: no position is left
         first = Signal(p.order.step_layout, reset_less=True)  # heads and group of the sequence
         # Sums of probabilities belong to kv heads, so a sequence must keep its heads and groups.
         other = (first.heads != command.heads) | (first.group != command.group)
         bad = (command.target == 0) | (command.recent > command.target)
         m.d.comb += [
             *copy(rows.command.payload, command),
-            rows.refuse.eq(Mux(command.restart, bad, other | ended)),
+            rows.refuse.eq(Mux(command.restart, bad, other | exhausted)),
         ]
         last = (1 << p.position_bits) - 2  # position of the last token but one
         with m.If(join(m, [self.command], [rows.command]) & ~rows.refused):
             with m.If(command.restart):
                 m.d.sync += copy(first, command)
                 m.d.sync += [target.eq(command.target), recent.eq(command.recent)]
-                m.d.sync += [length.eq(1), full.eq(0), position.eq(0), ended.eq(0)]
+                m.d.sync += [length.eq(1), full.eq(0), position.eq(0), exhausted.eq(0)]
             # The cache fills to `target` + 1 rows: the one that leaves is known only after the new
             # token's step, so its row is replaced in the step after that (H2O, Algorithm 1, one
             # step late).
             with m.Else():
                 m.d.sync += [full.eq(length > target), position.eq(position + 1)]
-                m.d.sync += [length.eq(length + (length <= target)), ended.eq(position == last)]
+                m.d.sync += [length.eq(length + (length <= target)), exhausted.eq(position == last)]
 
         # The new row's place, which the report tells.
         new, row = rows.new, Signal(p.row_bits)

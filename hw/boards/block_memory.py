@@ -167,27 +167,27 @@ class BlockMemory(Component[None]):
         # Requests without a response yet: as many as the queue holds, so a response always has
         # room.
         outstanding = Signal(range(WAITING + 1))
-        taken, reads, dropped = Signal(), Signal(), Signal()
+        fire, reads, dropped = Signal(), Signal(), Signal()
         address = self._field(self.request.payload, d.request_bits, "address")
         writes = self._field(self.request.payload, d.request_bits, "write")
         beyond = address >= d.rows if d.rows < 1 << d.address_bits else Const(0, 1)
         m.d.comb += [
             # The cable has priority at both ports, because a byte takes it many cycles anyway.
             self.request.ready.eq((outstanding != WAITING) & ~fetches & ~stores & ~self.clear),
-            taken.eq(self.request.valid & self.request.ready),
-            reads.eq(taken & ~writes),
+            fire.eq(self.request.valid & self.request.ready),
+            reads.eq(fire & ~writes),
             read.addr.eq(Mux(fetches, row, address)),
             write.addr.eq(Mux(stores, row, address)),
             write.data.eq(
                 Mux(stores, stored, self._field(self.request.payload, d.request_bits, "data"))
             ),
-            write.en.eq(stores | (taken & writes & ~beyond)),
+            write.en.eq(stores | (fire & writes & ~beyond)),
         ]
         tag = Signal.like(self._field(self.request.payload, d.request_bits, "tag"), name="tag")
         # The row is at the read port in the cycle after its request, with the tag from a register.
         arrived = Signal()
         m.d.sync += [arrived.eq(reads & ~self.clear), tag.eq(self._tag)]
-        left = Signal()
+        departs = Signal()
         response = Signal(d.response_width)
         places = {"tag": tag, "data": read.data}
         for name, (offset, width) in d.response_bits.items():
@@ -198,25 +198,25 @@ class BlockMemory(Component[None]):
             self.response.valid.eq(queue.o.valid & ~dropped),
             self.response.payload.eq(queue.o.payload),
             queue.o.ready.eq(self.response.ready | dropped),
-            left.eq(queue.o.valid & queue.o.ready),
+            departs.eq(queue.o.valid & queue.o.ready),
         ]
         # After `clear`, what was on its way is dropped.
         stale = Signal(range(WAITING + 1))
         m.d.comb += dropped.eq(stale != 0)
         m.d.sync += [
-            outstanding.eq(outstanding + reads - left),
+            outstanding.eq(outstanding + reads - departs),
             self.reads.eq(self.reads + reads),
-            self.writes.eq(self.writes + (taken & writes)),
+            self.writes.eq(self.writes + (fire & writes)),
         ]
         # Responses come in order, so the first ones to leave after `clear` are the old ones.
-        with m.If(left & (stale != 0)):
+        with m.If(departs & (stale != 0)):
             m.d.sync += stale.eq(stale - 1)
-        with m.If(taken & beyond):
+        with m.If(fire & beyond):
             m.d.sync += self.fault.eq(1)
         # A response that leaves in the cycle of `clear` is already counted off.
         with m.If(self.clear):
             m.d.sync += [
-                stale.eq(outstanding - left),
+                stale.eq(outstanding - departs),
                 self.reads.eq(0),
                 self.writes.eq(0),
                 self.fault.eq(0),

@@ -48,16 +48,16 @@ class ColumnSum(Component[Any]):
         p = self.parameters
         m.submodules.sum = total = FixedSum(p.fixed_sum)
         wiring.connect(m, total.o, wiring.flipped(self.o))
-        taken = Signal()
+        fire = Signal()
         m.d.comb += [
             # A place in the output queue is reserved before a column's beats enter, so nothing
             # behind the input ever stalls and the stages need no enable.
             self.i.ready.eq(total.available),
-            taken.eq(self.i.valid & self.i.ready),
-            total.take.eq(taken & self.i.payload.last),
+            fire.eq(self.i.valid & self.i.ready),
+            total.take.eq(fire & self.i.payload.last),
         ]
         # Valid and last accompany the terms through the multiplication.
-        valid, last = taken, self.i.payload.last
+        valid, last = fire, self.i.payload.last
         for stage in range(p.multiply_stages):
             later = Signal(name=f"valid_{stage}"), Signal(name=f"last_{stage}")
             m.d.sync += [later[0].eq(valid), later[1].eq(last)]

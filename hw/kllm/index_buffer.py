@@ -178,35 +178,35 @@ class IndexBuffer(Component[IndexBufferParameters]):
         """
         p, i = self.parameters, self.i
         part = Signal(range(max(2, p.parts)))
-        taken = Signal()
+        fire = Signal()
         word = Signal(range(p.words))
         word_end = Signal()
         # A vector may end early, with `last`, or by filling all its words.
-        ended = Signal()  # the beat is its vector's last
+        done = Signal()  # the beat is its vector's last
         m.d.comb += [
             i.ready.eq(words.room),
-            taken.eq(i.valid & i.ready),
-            ended.eq(i.payload.last | ((part == p.parts - 1) & (word == p.words - 1))),
-            word_end.eq(ended | (part == p.parts - 1)),
-            words.row_end.eq(taken & word_end),
-            words.batch_end.eq(taken & ended & i.payload.end),
+            fire.eq(i.valid & i.ready),
+            done.eq(i.payload.last | ((part == p.parts - 1) & (word == p.words - 1))),
+            word_end.eq(done | (part == p.parts - 1)),
+            words.row_end.eq(fire & word_end),
+            words.batch_end.eq(fire & done & i.payload.end),
         ]
         for n in range(p.parts):
             keep = i.payload.keep & (part == n).replicate(p.lanes)
-            # The flag `ended` is stored with each part; the last part's is the word's.
-            beat = Cat(i.payload.index.as_value(), keep, ended)
+            # The flag `done` is stored with each part; the last part's is the word's.
+            beat = Cat(i.payload.index.as_value(), keep, done)
             m.d.comb += [
                 # The beat is written to its own part and to all later ones; the last part always is
                 # one of them.
                 # So a vector that ends within a word leaves no old indices in its rest, without a
                 # cycle to clear.
-                words.enable[n].eq(taken if n == p.parts - 1 else taken & (part <= n)),
+                words.enable[n].eq(fire if n == p.parts - 1 else fire & (part <= n)),
                 words.data.word_select(n, len(beat)).eq(beat),
             ]
-        with m.If(taken):
+        with m.If(fire):
             m.d.sync += part.eq(Mux(word_end, 0, part + 1))
             with m.If(word_end):
-                m.d.sync += word.eq(Mux(ended, 0, word + 1))
+                m.d.sync += word.eq(Mux(done, 0, word + 1))
 
     def _output(self, m: Module, words: ReplayMemory) -> None:
         """Output the words; the tag accompanies them in a register."""

@@ -177,8 +177,8 @@ class OutlierSplit(Component[OutlierSplitParameters]):
         sending = Signal()
         beat = Signal(range(p.beats))
         final = Signal(range(p.beats))  # the vector's last beat
-        taken = Signal()
-        ended = Signal()
+        fire = Signal()
+        vector_end = Signal()
         inside = Signal(p.lanes)  # lanes below K
         special = Signal()  # an infinity or NaN in this beat
         invalid = Signal()  # an infinity or NaN in the vector
@@ -192,20 +192,20 @@ class OutlierSplit(Component[OutlierSplitParameters]):
             # All ones in the exponent: infinity or NaN.
             special.eq((kept & Cat(exponents)).any()),
             # The number of outliers is needed with the last beat and not before.
-            allowed.eq(filling & (self.wanted.valid | ~ended)),
+            allowed.eq(filling & (self.wanted.valid | ~vector_end)),
             finder.i.valid.eq(self.x.valid & allowed),
             self.x.ready.eq(finder.i.ready & allowed),
-            taken.eq(self.x.valid & self.x.ready),
-            self.wanted.ready.eq(taken & ended),
+            fire.eq(self.x.valid & self.x.ready),
+            self.wanted.ready.eq(fire & vector_end),
             number.eq(at_most(self.wanted.payload, p.outliers)),
-            ended.eq(self.x.payload.last | (beat == p.beats - 1)),
+            vector_end.eq(self.x.payload.last | (beat == p.beats - 1)),
             finder.i.payload.values.eq(self.x.payload.values),
             finder.i.payload.keep.eq(kept),
-            finder.i.payload.last.eq(ended),
+            finder.i.payload.last.eq(vector_end),
             # One pair more than the outliers: its values are the largest and smallest inliers,
             # which give the scale.
             finder.i.payload.k.eq(number + 1),
-            put.en.eq(taken),
+            put.en.eq(fire),
             put.addr.eq(beat),
             put.data.eq(Cat(self.x.payload.values.as_value(), kept)),
         ]
@@ -214,17 +214,17 @@ class OutlierSplit(Component[OutlierSplitParameters]):
         searching = Signal()
         pairs = Signal.like(number)  # pairs of outliers still to be found
         blank = Signal()  # the vector has none, and the pair that says so is not accepted
-        with m.If(taken & ended):
+        with m.If(fire & vector_end):
             m.d.sync += [pairs.eq(number), blank.eq(number == 0)]
         done = self._search(m, finder, searching, invalid, sent, marks, pairs, blank)
         # An infinity or NaN in any beat makes the scale NaN.
-        with m.If(taken):
+        with m.If(fire):
             m.d.sync += [
-                beat.eq(Mux(ended, 0, beat + 1)),
+                beat.eq(Mux(vector_end, 0, beat + 1)),
                 invalid.eq(special | (invalid & beat.any())),
                 final.eq(beat),
             ]
-        self._phases(m, taken & ended, done, sent, filling, searching, sending)
+        self._phases(m, fire & vector_end, done, sent, filling, searching, sending)
         return m
 
     @staticmethod

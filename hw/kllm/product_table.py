@@ -125,31 +125,31 @@ class ProductTable(Component[ProductTableParameters]):
         p, o = self.parameters, self.o
         column = Signal(range(1, p.columns + 1), init=1)
         group = Signal(range(p.groups))
-        room = Signal()
+        free = Signal()
         no_columns = Signal()
-        taken = Signal()
+        fire = Signal()
         final = Signal()
         m.d.comb += [
             # Writes never wait: the two banks keep them away from the rows that are read.
             self.write.ready.eq(1),
-            room.eq(~o.valid | o.ready),
+            free.eq(~o.valid | o.ready),
             no_columns.eq(self.replay.payload.columns == 0),
-            taken.eq(self.replay.valid & ~no_columns & room),
+            fire.eq(self.replay.valid & ~no_columns & free),
             final.eq(group == self.replay.payload.groups - 1),
             self.replay.ready.eq(
-                no_columns | (room & final & (column == self.replay.payload.columns))
+                no_columns | (free & final & (column == self.replay.payload.columns))
             ),
         ]
         # The read ports of the memories are the output register.
-        with m.If(room):
-            m.d.sync += o.valid.eq(taken)
+        with m.If(free):
+            m.d.sync += o.valid.eq(fire)
         # Groups 0 to G' - 1 for each column.
         if p.groups > 1:
-            with m.If(taken):
+            with m.If(fire):
                 m.d.sync += group.eq(Mux(final, 0, group + 1))
         with m.If(self.replay.valid & self.replay.ready):
             m.d.sync += column.eq(1)
-        with m.Elif(taken & final):
+        with m.Elif(fire & final):
             m.d.sync += column.eq(column + 1)
 
         # A group is read in one cycle, so its rows are in different memories:
@@ -170,7 +170,7 @@ class ProductTable(Component[ProductTableParameters]):
                 put.en.eq(self.write.valid & (write.row[:inner] == n)),
                 put.addr.eq(Cat(write.row[inner:], write.bank)),
                 put.data.eq(write.values.as_value()),
-                get.en.eq(taken),
+                get.en.eq(fire),
                 get.addr.eq(Cat(group, self.replay.payload.bank)),
                 o.payload.as_value().word_select(n, row_width).eq(get.data),
             ]

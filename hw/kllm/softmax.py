@@ -197,8 +197,8 @@ class Softmax(Component[SoftmaxParameters]):
 
         # Three passes over a row: its maximum; exponentials and their sum; the products with its
         # reciprocal. Each pass works on another row at the same time.
-        ended = self._store(m, scores, maxima_credits.available, maxima.i)
-        m.d.comb += maxima_credits.take.eq(ended)
+        row_end = self._store(m, scores, maxima_credits.available, maxima.i)
+        m.d.comb += maxima_credits.take.eq(row_end)
         finished = self._exponentials(m, scores, maxima.o, terms, sums_credits.available, sums.i)
         m.d.comb += [maxima_credits.give.eq(finished), sums_credits.take.eq(finished)]
         m.d.comb += sums_credits.give.eq(self._products(m, terms, sums.o))
@@ -209,17 +209,17 @@ class Softmax(Component[SoftmaxParameters]):
         p, i = self.parameters, self.i
         beat = Signal(range(p.beats))
         dropping = Signal()  # drops the rest of a row that is too long
-        taken, full, ended = Signal(), Signal(), Signal()
+        fire, full, row_end = Signal(), Signal(), Signal()
         m.d.comb += [
             i.ready.eq(dropping | (available & scores.room)),
-            taken.eq(i.valid & i.ready & ~dropping),
+            fire.eq(i.valid & i.ready & ~dropping),
             full.eq(beat == p.beats - 1),
-            ended.eq(taken & (i.payload.last | full)),
+            row_end.eq(fire & (i.payload.last | full)),
         ]
         # A row that is too long ends with its last stored beat; the rest is dropped.
         # Beats are counted, so that the later passes know how many to read.
-        with m.If(taken):
-            m.d.sync += beat.eq(Mux(ended, 0, beat + 1))
+        with m.If(fire):
+            m.d.sync += beat.eq(Mux(row_end, 0, beat + 1))
             m.d.sync += dropping.eq(full & ~i.payload.last)
         with m.Elif(i.valid & i.payload.last):
             m.d.sync += dropping.eq(0)
@@ -228,7 +228,7 @@ class Softmax(Component[SoftmaxParameters]):
         for value, score, keep in zip(kept, i.payload.scores, i.payload.keep, strict=True):
             # A lane that is not kept must not win, and its exponential is 0.
             m.d.comb += value.eq(Mux(keep, score, MINUS_INFINITY))
-        scores.write(m, taken, Cat(*kept, i.payload.keep))
+        scores.write(m, fire, Cat(*kept, i.payload.keep))
 
         # One cycle for the beat's maximum, one for the row's, one for its fixed-point form.
         beat_key, row_key, key = (
@@ -242,8 +242,8 @@ class Softmax(Component[SoftmaxParameters]):
         m.d.comb += [leaf.eq(to_key(value)) for leaf, value in zip(keys, kept, strict=True)]
         best = _largest(m, keys)
         m.d.sync += [
-            valid.eq(taken),
-            last.eq(ended),
+            valid.eq(fire),
+            last.eq(row_end),
             beats.eq(beat + 1),
             beat_key.eq(best),
             bad.eq(Cat(is_nan(value) for value in kept).any() | full & ~i.payload.last),
@@ -271,7 +271,7 @@ class Softmax(Component[SoftmaxParameters]):
             found.empty.eq(~key[FP16.mantissa :].any()),
             found.beats.eq(row_beats),
         ]
-        return ended
+        return row_end
 
     def _exponentials(self, m: Module, scores, maxima, terms, available, sums) -> Signal:
         """Second pass: terms, their sum and its reciprocal; returns whether a row's reads end."""

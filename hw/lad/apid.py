@@ -83,13 +83,13 @@ class Apid(Component[ApidParameters]):
         room = Signal()  # in the queue, for all lanes
         advance = Signal()
         valid = Signal(p.latency)
-        taken, record, maximum = self._take(m, advance)
+        fire, record, maximum = self._take(m, advance)
         m.d.comb += [
             self.counters.valid.eq(valid[-1] & room),
             advance.eq(~valid[-1] | (room & self.counters.ready)),
         ]
         with m.If(advance):
-            m.d.sync += valid.eq(Cat(taken, valid[:-1]))
+            m.d.sync += valid.eq(Cat(fire, valid[:-1]))
 
         # The record of a beat moves along with the subtraction, which has latency - 1 stages.
         # Everything moves or everything stops, with one enable: the last stage has nowhere to wait,
@@ -123,14 +123,14 @@ class Apid(Component[ApidParameters]):
         p = self.parameters
         busy = Signal()
         left = Signal(range(p.positions + 1), reset_less=True)  # positions not yet taken
-        taken, final = Signal(), Signal()
+        fire, final = Signal(), Signal()
         maximum = Signal(FP16.width, reset_less=True)
         # A command is taken when idle, or together with the last beat of a step.
         m.d.comb += [
             self.i.ready.eq(busy & advance),
-            taken.eq(self.i.valid & self.i.ready),
+            fire.eq(self.i.valid & self.i.ready),
             final.eq(left <= p.lanes),
-            self.command.ready.eq(~busy | (taken & final)),
+            self.command.ready.eq(~busy | (fire & final)),
         ]
         with m.If(self.command.ready):
             m.d.sync += [
@@ -138,7 +138,7 @@ class Apid(Component[ApidParameters]):
                 left.eq(self.command.payload.n),
                 maximum.eq(self.command.payload.m),
             ]
-        with m.Elif(taken):
+        with m.Elif(fire):
             m.d.sync += left.eq(left - p.lanes)
         record = Signal(p.record_layout)
         m.d.comb += record.last.eq(final)
@@ -151,7 +151,7 @@ class Apid(Component[ApidParameters]):
                 # Mode 0 in the window.
                 record.g[lane].mode.eq(word.mode & record.older[lane].replicate(MODE_BITS)),
             ]
-        return taken, record, maximum
+        return fire, record, maximum
 
     def _within(
         self, m: Module, lane: int, advance: Signal, maximum: Signal, mode: Value

@@ -87,16 +87,16 @@ class HeadStore(Component[LadTileParameters]):
         m.submodules.words = words
         write, read = words.write_port(granularity=1), words.read_port()
         # A row of words is read and written whole; beats and words are parts of it.
-        place = Signal(max(1, beat_bits))  # of the beat read in its row
+        beat_index = Signal(max(1, beat_bits))  # of the beat read in its row
         with m.If(self.read):
-            m.d.sync += place.eq(self.number)
+            m.d.sync += beat_index.eq(self.number)
         m.d.comb += [
             read.en.eq(self.read),
             read.addr.eq(Mux(self.read_row, self.number, self.number >> beat_bits)),
             Value.cast(self.row).eq(Value.cast(read.data)),
         ]
         beats = data.ArrayLayout(16 * p.lanes, per_row)(Value.cast(read.data))
-        m.d.comb += Value.cast(self.g).eq(Array(beats)[place] if per_row > 1 else beats[0])
+        m.d.comb += Value.cast(self.g).eq(Array(beats)[beat_index] if per_row > 1 else beats[0])
         # One write port has three users. EAS is alone, as its head is not read yet; MD precedes
         # APID, which the parent holds back. Each user writes whole words, by the port's enables.
         with m.If(self.words_valid):

@@ -86,20 +86,20 @@ class LadSystem(Component[LadSystemParameters]):
         job = Signal(p.job_layout, reset_less=True)
         kv_heads = Signal(range(p.kv_heads + 1))
         begin = Signal()  # the job's numbers are known; its rows may be accepted
-        left = Signal(range(p.heads + 1))  # heads whose o has not been accepted
+        remaining = Signal(range(p.heads + 1))  # heads whose o has not been accepted
         steps = Signal(init=1)  # the job is a token's step, with rows, o and reports
         if p.prefetch:
             m.d.comb += steps.eq(job.prefetch == 0)
-        self._sequence(m, tiles, job, kv_heads, begin, left, steps)
+        self._sequence(m, tiles, job, kv_heads, begin, remaining, steps)
 
         kv_rows, q_rows = 2 * kv_heads, job.heads
         self._deal(m, "kv", self.kv, [t.kv for t in tiles], begin & steps, kv_rows, 2)
         self._deal(m, "q", self.q, [t.q for t in tiles], begin & steps, q_rows, job.group)
         self._connect_memory(m, tiles)
-        self._collect(m, tiles, job.group, begin, left)
+        self._collect(m, tiles, job.group, begin, remaining)
         return m
 
-    def _sequence(self, m, tiles, job, kv_heads, begin, left, steps) -> None:
+    def _sequence(self, m, tiles, job, kv_heads, begin, remaining, steps) -> None:
         """A job: count the heads of each tile, give each tile its job, wait for all tiles."""
         p = self.parameters
         offered = self.job.payload
@@ -119,7 +119,7 @@ class LadSystem(Component[LadSystemParameters]):
                 with m.Case(number) if number < p.tiles - 1 else m.Default():
                     m.d.comb += share.eq(of_tile)
         with m.If(self.o.valid & self.o.ready):
-            m.d.sync += left.eq(left - 1)
+            m.d.sync += remaining.eq(remaining - 1)
         with m.FSM():
             # A job's numbers are checked before any row is accepted, so a bad job cannot
             # desynchronise kv and q.
@@ -141,7 +141,7 @@ class LadSystem(Component[LadSystemParameters]):
                 with m.If(rest == 0):
                     m.d.comb += begin.eq(1)
                     m.d.sync += [
-                        left.eq(Mux(steps, job.heads, 0)),
+                        remaining.eq(Mux(steps, job.heads, 0)),
                         pending.eq(Cat(of_tile != 0 for of_tile in shares)),
                     ]
                     m.next = "DEAL"
@@ -165,7 +165,7 @@ class LadSystem(Component[LadSystemParameters]):
                     m.next = "ATTEND"
             with m.State("ATTEND"):
                 # A tile accepts a job when all writes of the one before have been accepted.
-                with m.If((left == 0) & Cat(tile.job.ready for tile in tiles).all()):
+                with m.If((remaining == 0) & Cat(tile.job.ready for tile in tiles).all()):
                     m.next = "IDLE"
         for number, (tile, of_tile) in enumerate(zip(tiles, shares, strict=True)):
             command = tile.job.payload
@@ -179,17 +179,17 @@ class LadSystem(Component[LadSystemParameters]):
         """Hand `count` rows to the tiles' queues in turn, `size` rows at a time."""
         p = self.parameters
         most = 2 * p.tile.kv_heads if name == "kv" else p.tile.heads
-        left = Signal(range(max(p.heads, 2 * p.kv_heads) + 1), name=f"{name}_left")
-        place = Signal(range(max(2, p.tile.heads) + 1), name=f"{name}_place")  # among `size` rows
+        remaining = Signal(range(max(p.heads, 2 * p.kv_heads) + 1), name=f"{name}_remaining")
+        index = Signal(range(max(2, p.tile.heads) + 1), name=f"{name}_index")  # among `size` rows
         turn = Signal(p.tile_index, name=f"{name}_tile")
         ready = Signal(name=f"{name}_ready")
-        m.d.comb += rows.ready.eq((left != 0) & ready)
+        m.d.comb += rows.ready.eq((remaining != 0) & ready)
         with m.If(begin):
-            m.d.sync += [left.eq(count), place.eq(0), turn.eq(0)]
+            m.d.sync += [remaining.eq(count), index.eq(0), turn.eq(0)]
         with m.Elif(rows.valid & rows.ready):
-            m.d.sync += [left.eq(left - 1), place.eq(place + 1)]
-            with m.If(place + 1 == size):
-                m.d.sync += [place.eq(0), turn.eq(Mux(turn == p.tiles - 1, 0, turn + 1))]
+            m.d.sync += [remaining.eq(remaining - 1), index.eq(index + 1)]
+            with m.If(index + 1 == size):
+                m.d.sync += [index.eq(0), turn.eq(Mux(turn == p.tiles - 1, 0, turn + 1))]
         for number, port in enumerate(ports):
             # A queue holds all rows of its tile: rows come in the order of heads, tiles take theirs
             # when they can, and a tile that is late must not block the next one's rows (that is the
@@ -198,7 +198,7 @@ class LadSystem(Component[LadSystemParameters]):
             m.submodules[f"{name}_{number}"] = queue
             chosen = turn == number
             m.d.comb += [
-                queue.i.valid.eq(rows.valid & (left != 0) & chosen),
+                queue.i.valid.eq(rows.valid & (remaining != 0) & chosen),
                 queue.i.payload.eq(rows.payload),
             ]
             with m.If(chosen):
@@ -237,7 +237,7 @@ class LadSystem(Component[LadSystemParameters]):
             with m.If(chosen):
                 m.d.comb += response.ready.eq(tile.response.ready)
 
-    def _collect(self, m: Module, tiles: list[LadTile], group, begin, left) -> None:
+    def _collect(self, m: Module, tiles: list[LadTile], group, begin, remaining) -> None:
         """Outputs and reports of the tiles, one at a time, with the numbers of their heads."""
         p = self.parameters
         inputs = ArbiterParameters(inputs=p.tiles)
@@ -271,7 +271,7 @@ class LadSystem(Component[LadSystemParameters]):
             Value.cast(self.o.payload.o).eq(Value.cast(o.o)),
             self.o.payload.invalid.eq(o.invalid),
             self.o.payload.head.eq(o.head),
-            self.o.payload.last.eq(left == 1),
+            self.o.payload.last.eq(remaining == 1),
             self.report.valid.eq(reports.o.valid),
             reports.o.ready.eq(self.report.ready),
             self.report.payload.eq(report),
@@ -281,12 +281,12 @@ class LadSystem(Component[LadSystemParameters]):
         """The job's number of the head whose beat a tile offers; they come in ascending order."""
         p = self.parameters
         head = Signal(range(p.heads * (p.tiles + 1) + 1), name=f"{name}_head")
-        place = Signal(range(p.tile.heads + 1), name=f"{name}_place")  # among a kv head's
+        index = Signal(range(p.tile.heads + 1), name=f"{name}_index")  # among a kv head's
         with m.If(begin):
-            m.d.sync += [head.eq(tile * group), place.eq(0)]
+            m.d.sync += [head.eq(tile * group), index.eq(0)]
         with m.Elif(accepted):
-            m.d.sync += [head.eq(head + 1), place.eq(place + 1)]
-            with m.If(place + 1 == group):
+            m.d.sync += [head.eq(head + 1), index.eq(index + 1)]
+            with m.If(index + 1 == group):
                 # The kv heads between are the other tiles'.
-                m.d.sync += [head.eq(head + 1 + (p.tiles - 1) * group), place.eq(0)]
+                m.d.sync += [head.eq(head + 1 + (p.tiles - 1) * group), index.eq(0)]
         return head

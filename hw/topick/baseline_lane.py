@@ -56,7 +56,7 @@ class BaselineLane(Component[PeLaneParameters]):
         taking = Signal()  # a response
         taking_value = Signal()
         starting = Signal()
-        ended = Signal()
+        done = Signal()
         requested = self._request(m, starting)
         value = self.value.payload
         m.d.comb += [
@@ -80,7 +80,7 @@ class BaselineLane(Component[PeLaneParameters]):
                 command.eq(self.command.payload),
                 undecided.eq(self.command.payload.tokens),
             ]
-        with m.Elif(ended):
+        with m.Elif(done):
             m.d.sync += undecided.eq(undecided - 1)
         products = multiply_chunks(
             m,
@@ -93,32 +93,32 @@ class BaselineLane(Component[PeLaneParameters]):
             command.q,
         )
         m.d.comb += Cat(sums.products).eq(Cat(products))
-        self._score(m, sums, advance, taking, products, command, undecided, ended)
+        self._score(m, sums, advance, taking, products, command, undecided, done)
         return m
 
     def _request(self, m: Module, starting: Signal) -> Signal:
         """All chunks of a token, then all of the next one; returns whether one is requested."""
         p = self.parameters
-        left = Signal(p.token_bits + 1)  # tokens
+        remaining = Signal(p.token_bits + 1)  # tokens
         chunk = Signal(range(p.chunks))
         requested = Signal()
         m.d.comb += [
-            self.request.valid.eq(self.token.valid & (left != 0)),
+            self.request.valid.eq(self.token.valid & (remaining != 0)),
             self.request.payload.token.eq(self.token.payload),
             self.request.payload.chunk.eq(chunk),
             requested.eq(self.request.valid & self.request.ready),
             self.token.ready.eq(requested & (chunk == p.chunks - 1)),
         ]
         with m.If(starting):
-            m.d.sync += left.eq(self.command.payload.tokens)
+            m.d.sync += remaining.eq(self.command.payload.tokens)
         # Without pruning nothing depends on what a chunk holds, so requests run ahead of responses.
         with m.Elif(requested):
             m.d.sync += chunk.eq(chunk + 1)
             with m.If(chunk == p.chunks - 1):
-                m.d.sync += [chunk.eq(0), left.eq(left - 1)]
+                m.d.sync += [chunk.eq(0), remaining.eq(remaining - 1)]
         return requested
 
-    def _score(self, m, sums, advance, taking, products, command, undecided, ended) -> None:
+    def _score(self, m, sums, advance, taking, products, command, undecided, done) -> None:
         """The stages of :class:`PeLane`, in which only a token's last chunk is of use."""
         p = self.parameters
         # The stages are the pruning lane's, with the same arithmetic, so that a comparison of both
@@ -153,7 +153,7 @@ class BaselineLane(Component[PeLaneParameters]):
             keep.eq(chunk.valid & (chunk.tag.chunk == p.chunks - 1)),
             pec.enable.eq(advance),
             pec.t.eq(chunk.t),
-            ended.eq(advance & keep),
+            done.eq(advance & keep),
         ]
         chunk = Chunk(chunk.valid, chunk.tag, keep=keep, ended=undecided == 1, t=chunk.t)
         for name in ("decided", "term"):

@@ -58,27 +58,27 @@ class ChunkRequests(Component[None]):
         m = Module()
         shape = self.o.payload.shape()
         m.submodules.later = later = Queue(QueueParameters(depth=self._entries), shape=shape)
-        left = Signal(len(self.tokens))  # tokens without a request
+        remaining = Signal(len(self.tokens))  # tokens without a request
         pending = Signal(range(self._entries + 1))  # first chunks requested and not arrived
-        room = Signal()  # the output register is free
+        output_free = Signal()  # the output register is free
         idle = Signal()  # no next chunk waits
         started = Signal()
         m.d.comb += [
             later.i.valid.eq(self.next.valid),
             later.i.payload.eq(self.next.payload),
             self.next.ready.eq(later.i.ready),
-            room.eq(~self.o.valid | self.o.ready),
+            output_free.eq(~self.o.valid | self.o.ready),
             # Next chunks go before first ones: they finish a token and free its slot, while a first
             # chunk takes one. So the slots cannot fill with tokens that wait for their next chunk.
-            later.o.ready.eq(room),
+            later.o.ready.eq(output_free),
             # A token and a slot are taken together, in a cycle without a next chunk.
-            idle.eq(room & ~later.o.valid & (left != 0)),
+            idle.eq(output_free & ~later.o.valid & (remaining != 0)),
             self.token.ready.eq(idle & self.free.valid),
             self.free.ready.eq(idle & self.token.valid),
             started.eq(self.token.valid & self.token.ready),
             self.first_pending.eq(pending != 0),
         ]
-        with m.If(room):
+        with m.If(output_free):
             m.d.sync += self.o.valid.eq(later.o.valid | started)
             m.d.sync += self.o.payload.eq(later.o.payload)
             # A first chunk is loaded in any idle cycle; `started` decides whether it is valid.
@@ -89,8 +89,8 @@ class ChunkRequests(Component[None]):
                     self.o.payload.slot.eq(self.free.payload),
                 ]
         with m.If(self.start):
-            m.d.sync += left.eq(self.tokens)
+            m.d.sync += remaining.eq(self.tokens)
         with m.Elif(started):
-            m.d.sync += left.eq(left - 1)
+            m.d.sync += remaining.eq(remaining - 1)
         m.d.sync += pending.eq(pending + started - self.first_arrived)
         return m

@@ -353,7 +353,7 @@ class PeLane(Component[PeLaneParameters]):
         newest = Signal(p.token_bits)  # the head's last token
         exempt = Signal()
         decided = Signal()
-        ended = Signal()
+        done = Signal()
         with m.If(self.command.valid & self.command.ready):
             m.d.sync += newest.eq(self.command.payload.tokens - 1)
         m.d.comb += [
@@ -374,7 +374,7 @@ class PeLane(Component[PeLaneParameters]):
             pec.old_shift.eq(chunk.shift),
             pec.old_significand.eq(chunk.significand),
             decided.eq(advance & chunk.valid & ~rpdu.request),
-            ended.eq(~rpdu.request & (undecided == 1)),
+            done.eq(~rpdu.request & (undecided == 1)),
         ]
         chunk = Chunk(
             chunk.valid,
@@ -383,7 +383,7 @@ class PeLane(Component[PeLaneParameters]):
             keep=rpdu.keep,
             # A token that is pruned at its first chunk has no share of the denominator.
             differs=~(rpdu.prune & first),
-            ended=ended,
+            ended=done,
             t=chunk.t,
             score=chunk.score[: p.scoreboard.score_bits],
             denominator=self.log_denominator.payload if p.observe else None,

@@ -134,7 +134,9 @@ class RowStore(Component[RowStoreParameters]):
         p, write = self.parameters, self.write
         token = Signal.like(self.command.payload.token, reset_less=True, init=None)
         busy = Signal()
-        left = Signal(range(p.kv_heads + 1), reset_less=True)  # heads not yet split, this one too
+        remaining = Signal(
+            range(p.kv_heads + 1), reset_less=True
+        )  # heads not yet split, this one too
         chunk = Signal(range(p.chunks), reset_less=True)
         is_value = Signal(reset_less=True)
         group = Signal(range(max(2, p.groups)), reset_less=True)
@@ -145,16 +147,16 @@ class RowStore(Component[RowStoreParameters]):
         m.d.comb += [
             # A row of K or V is held at the input until its last chunk has been written.
             self.command.ready.eq(~busy),
-            step.eq(self.kv.valid & (left != 0) & busy & (~write.valid | write.ready)),
+            step.eq(self.kv.valid & (remaining != 0) & busy & (~write.valid | write.ready)),
             chunk_ends.eq(chunk == p.chunks - 1),
-            self.kv.ready.eq((left != 0) & busy & (~write.valid | write.ready) & chunk_ends),
+            self.kv.ready.eq((remaining != 0) & busy & (~write.valid | write.ready) & chunk_ends),
         ]
         # A command without heads is done at once.
         with m.If(self.command.valid & ~busy):
             m.d.sync += [
                 busy.eq(self.command.payload.kv_heads != 0),
                 token.eq(self.command.payload.token),
-                left.eq(self.command.payload.kv_heads),
+                remaining.eq(self.command.payload.kv_heads),
                 Cat(chunk, is_value, group, base, plane).eq(0),
             ]
         with m.If(step):
@@ -164,7 +166,7 @@ class RowStore(Component[RowStoreParameters]):
                 m.d.sync += [chunk.eq(0), is_value.eq(~is_value)]
             with m.If(chunk_ends & is_value):
                 # The next head: the same planes in the next group, then further ones in the first.
-                m.d.sync += [left.eq(left - 1), group.eq(group + 1), plane.eq(base)]
+                m.d.sync += [remaining.eq(remaining - 1), group.eq(group + 1), plane.eq(base)]
                 with m.If(group == p.groups - 1):
                     m.d.sync += [group.eq(0), base.eq(plane + 1), plane.eq(plane + 1)]
         # Output register.
@@ -181,7 +183,7 @@ class RowStore(Component[RowStoreParameters]):
             m.d.sync += write.valid.eq(0)
         # Idle again when the last chunk has been accepted and not before, because a head may start
         # then.
-        with m.If(write.valid & write.ready & (left == 0)):
+        with m.If(write.valid & write.ready & (remaining == 0)):
             m.d.sync += busy.eq(0)
         return m
 

@@ -165,7 +165,7 @@ class UnicaimArray(Component[Any]):
         p = self.parameters
         i, lines = self.i.payload, self.lines.payload
 
-        taken = Signal()  # a beat on the bit lines
+        fire = Signal()  # a beat on the bit lines
         scoring = Signal()  # the last plane has been taken, scores are still to come
         begin = Signal()  # scores are complete in the next cycle
         searching = Signal()
@@ -178,7 +178,7 @@ class UnicaimArray(Component[Any]):
             # No row is written and no query is applied while a search or its scores are under way:
             # both read the registers that the next beat would change.
             self.i.ready.eq(~scoring & ~searching & ~values_valid),
-            taken.eq(self.i.valid & self.i.ready),
+            fire.eq(self.i.valid & self.i.ready),
             self.values.valid.eq(values_valid),
             self.lines.valid.eq(searching & ~shown),
             waiting.eq(shown | (self.lines.valid & self.lines.ready)),
@@ -199,18 +199,18 @@ class UnicaimArray(Component[Any]):
         # The context of the beat, else the context of the beat before.
         context = Signal(range(max(2, p.contexts)))
         if p.contexts > 1:
-            held = Signal.like(context, reset_less=True)
-            m.d.comb += context.eq(Mux(taken, i.context, held))
-            m.d.sync += held.eq(context)
+            last_context = Signal.like(context, reset_less=True)
+            m.d.comb += context.eq(Mux(fire, i.context, last_context))
+            m.d.sync += last_context.eq(context)
 
         # The bit lines: write a row, clear all rows of a context, or apply one plane of a query.
         plane, write, clear, mid_query = (
             Signal(name=name) for name in ("plane", "write", "clear", "mid_query")
         )
         m.d.comb += [
-            plane.eq(taken & (i.op == ArrayOp.QUERY)),
-            write.eq(taken & (i.op == ArrayOp.WRITE)),
-            clear.eq(taken & i.op[1]),
+            plane.eq(fire & (i.op == ArrayOp.QUERY)),
+            write.eq(fire & (i.op == ArrayOp.WRITE)),
+            clear.eq(fire & i.op[1]),
         ]
         with m.If(plane):
             m.d.sync += mid_query.eq(~i.last)

@@ -55,7 +55,7 @@ class RowFetch(Component[UnicaimCoreParameters]):
 
         begun = Signal()  # the head is announced
         ready = Signal()  # a row of the head may be taken
-        taken = Signal()
+        fire = Signal()
         present = i.payload.present
         m.d.comb += [
             # A head is announced with its first row, before the last is known: its requests can
@@ -64,13 +64,13 @@ class RowFetch(Component[UnicaimCoreParameters]):
             self.heads.payload.present.eq(present),
             self.heads.payload.last.eq(self.last),
             self.heads.payload.context.eq(self.context),
-            taken.eq(i.valid & i.ready),
+            fire.eq(i.valid & i.ready),
             selected.w_data.eq(Cat(row, context, i.payload.last)),
-            selected.w_en.eq(taken & present),
+            selected.w_en.eq(fire & present),
         ]
         with m.If(self.heads.valid & self.heads.ready):
             m.d.sync += begun.eq(1)
-        with m.If(taken & i.payload.last):
+        with m.If(fire & i.payload.last):
             m.d.sync += begun.eq(0)
         m.d.comb += ready.eq((begun | self.heads.ready) & selected.w_rdy)
 
@@ -102,7 +102,7 @@ class RowFetch(Component[UnicaimCoreParameters]):
                     o.payload.last.eq(i.payload.last),
                     i.ready.eq(ready & (o.ready | ~present)),
                 ]
-                with m.If(taken & present & i.payload.last):
+                with m.If(fire & present & i.payload.last):
                     m.next = "VALUES"
             # All keys come before the first value, as the softmax needs all scores of the head.
             with m.State("VALUES"):

@@ -190,6 +190,6 @@ class SerialArray(UnicaimArray):
         offset = p.d * ((1 << p.query_bits) - 1) << (bits - 1)
         excess = Const(-offset % (1 << width), width)
         total = add_rows(m, [*terms, negatives, excess], width, Registers(m, (), None))
-        held = Signal(width, name=f"total_{lane}", reset_less=True)
-        m.d.sync += held.eq(total)
-        return held
+        stored = Signal(width, name=f"total_{lane}", reset_less=True)
+        m.d.sync += stored.eq(total)
+        return stored

@@ -68,7 +68,7 @@ class TransposeBuffer(Component[None]):
         # Fill tile `filling` row by row; a full one waits to be emptied, column by column.
         filling, emptying = Signal(range(tiles)), Signal(range(tiles))
         row, column = Signal(range(d)), Signal(range(d))
-        taken, done, step = Signal(), Signal(), Signal()
+        fire, done, step = Signal(), Signal(), Signal()
         # A tile of d by d words goes in by rows and out by columns, one of either a cycle.
         vector_first = Signal(init=1)  # the next row begins a vector
         full = Array(Signal(name=f"full_{n}") for n in range(tiles))
@@ -77,12 +77,12 @@ class TransposeBuffer(Component[None]):
         last_tile = Array(Signal(name=f"last_tile_{n}") for n in range(tiles))
         m.d.comb += [
             i.ready.eq(~full[filling]),
-            taken.eq(i.valid & i.ready),
-            done.eq(taken & (i.payload.last | (row == d - 1))),
+            fire.eq(i.valid & i.ready),
+            done.eq(fire & (i.payload.last | (row == d - 1))),
             step.eq(full[emptying] & (~o.valid | o.ready)),
             self.busy.eq(Cat(full).any() | o.valid),
         ]
-        with m.If(taken):
+        with m.If(fire):
             m.d.sync += row.eq(row + 1)
         # A tile is full after d rows or with its vector's end; the other one is filled next.
         with m.If(done):
@@ -119,11 +119,11 @@ class TransposeBuffer(Component[None]):
                     emptying.eq(0 if tiles == 1 else ~emptying),
                 ]
 
-        in_order = self._banks(m, taken, filling, row, step, emptying, column, output_column)
+        in_order = self._banks(m, fire, filling, row, step, emptying, column, output_column)
         # What the banks hold beyond the tile's rows is of an earlier tile.
         for n in range(d):
             m.d.comb += o.payload.w[n].eq(Mux(n <= height, in_order.word_select(n, 16), 0))
-        factors = self._factors(m, taken, filling, row)
+        factors = self._factors(m, fire, filling, row)
         m.d.comb += [
             self.x.as_value().eq(Array(factors)[output_tile]),
             self.first_tile.eq(first_tile[output_tile]),
@@ -131,9 +131,7 @@ class TransposeBuffer(Component[None]):
         ]
         return m
 
-    def _banks(
-        self, m: Module, taken, filling, row, step, emptying, column, output_column
-    ) -> Value:
+    def _banks(self, m: Module, fire, filling, row, step, emptying, column, output_column) -> Value:
         """The banks: row j is rotated up by j, column i down by i. Returns a column in order."""
         d, tiles = self._lanes, self._tiles
         words = []
@@ -145,7 +143,7 @@ class TransposeBuffer(Component[None]):
             write, read = bank.write_port(), bank.read_port()
             address = Signal.like(row, name=f"address_{n}")
             m.d.comb += [
-                write.en.eq(taken),
+                write.en.eq(fire),
                 write.addr.eq(Cat(row, filling)),
                 write.data.eq(rotated.word_select(n, 16)),
                 address.eq(n - column),
@@ -155,12 +153,12 @@ class TransposeBuffer(Component[None]):
             words.append(read.data)
         return _rotate(m, "column", Cat(words), output_column, d, left=False)
 
-    def _factors(self, m: Module, taken: Signal, filling: Signal, row: Signal) -> list[Signal]:
+    def _factors(self, m: Module, fire: Signal, filling: Signal, row: Signal) -> list[Signal]:
         """Each tile's factors: the first one of a tile clears the others."""
         d = self._lanes
         factors = [Signal(d * 16, name=f"x_{n}") for n in range(self._tiles)]
         for n, factor in enumerate(factors):
-            with m.If(taken & (filling == n)):
+            with m.If(fire & (filling == n)):
                 with m.If(row == 0):
                     m.d.sync += factor.eq(self.i.payload.x)
                 with m.Else():

@@ -124,14 +124,14 @@ class TreeArray(ProductArray[TreeArrayParameters]):
     def _collect(self, m: Module, s, kinds) -> None:
         """The array's results `s`: scores are output, tiles' sums added up."""
         p, o, kind = self.parameters, self.o, kinds.o.payload
-        free, taken = Signal(), Signal()
+        free, fire = Signal(), Signal()
         waiting = Signal()  # an o is being summed, or was not accepted yet
         m.d.comb += [
             # Scores wait for it too: the core's flags belong to the head begun last.
             free.eq(~waiting | (o.valid & o.ready)),
             self.s.valid.eq(s.valid & ~kind.tile & free),
             self.s.payload.eq(s.payload),
-            taken.eq(s.valid & kind.tile & free),
+            fire.eq(s.valid & kind.tile & free),
             s.ready.eq(free & (kind.tile | self.s.ready)),
             kinds.o.ready.eq(s.valid & s.ready & s.payload.last),
         ]
@@ -147,7 +147,7 @@ class TreeArray(ProductArray[TreeArrayParameters]):
         m.submodules.sums = sums
         read, write = sums.read_port(domain="comb"), sums.write_port()
         column = Signal(range(p.lanes))
-        with m.If(taken):
+        with m.If(fire):
             m.d.sync += column.eq(column + 1)
         m.d.comb += [
             widen.a.eq(s.payload.s),
@@ -155,7 +155,7 @@ class TreeArray(ProductArray[TreeArrayParameters]):
             add.a.eq(widen.o),
             add.b.eq(Mux(kind.first_tile, 1 << (FP32.width - 1), read.data)),
         ]
-        flags = delay(m, "flags", Cat(taken, kind.last_tile, s.payload.last, column), ADD_STAGES)
+        flags = delay(m, "flags", Cat(fire, kind.last_tile, s.payload.last, column), ADD_STAGES)
         summed, last_tile, last = flags[:3]
         m.d.comb += [
             write.en.eq(summed),
@@ -166,7 +166,7 @@ class TreeArray(ProductArray[TreeArrayParameters]):
         # The last tile's sums are shifted into o, element 0 first.
         with m.If(o.ready):
             m.d.sync += o.valid.eq(0)
-        with m.If(taken & kind.last_tile & s.payload.last):
+        with m.If(fire & kind.last_tile & s.payload.last):
             m.d.sync += waiting.eq(1)
         with m.Elif(o.valid & o.ready):
             m.d.sync += waiting.eq(0)

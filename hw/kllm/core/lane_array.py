@@ -92,7 +92,7 @@ def collect_results(m: Module, p: CoreParameters, commands, lanes, y, path: Scor
     vector = Signal(range(1, p.vectors + 1), init=1)
     batch_end = Signal()
     ready = Signal()
-    taken = Signal()
+    fire = Signal()
     finished = Signal()  # the product's last beat is accepted
     # The command is held until the product's last beat. A partial product's beats are dropped.
     m.d.comb += [
@@ -105,8 +105,8 @@ def collect_results(m: Module, p: CoreParameters, commands, lanes, y, path: Scor
         path.vectors.eq(command.vectors),
         y.payload.last.eq((remaining <= p.lanes) & batch_end),
         ready.eq(Mux(command.softmax, path.results.ready, y.ready) | command.partial),
-        taken.eq(lanes[0].o.valid & ready),
-        finished.eq(taken & y.payload.last),
+        fire.eq(lanes[0].o.valid & ready),
+        finished.eq(fire & y.payload.last),
         commands.ready.eq(finished),
     ]
     for number, lane in enumerate(lanes):
@@ -119,7 +119,7 @@ def collect_results(m: Module, p: CoreParameters, commands, lanes, y, path: Scor
             y.payload.keep[number].eq(keep),
         ]
     # Vectors of a batch alternate within a set of columns.
-    with m.If(taken):
+    with m.If(fire):
         m.d.sync += vector.eq(Mux(batch_end, 1, vector + 1))
         with m.If(batch_end):
             m.d.sync += done.eq(Mux(finished, 0, done + p.lanes))

@@ -72,7 +72,7 @@ class ReplayMemory(Component[ReplayMemoryParameters]):
     Latency: 2 cycles from a batch's last write to its first row. Throughput: a write and a row
     each cycle, from column to column and from batch to batch without a gap.
 
-    Handshake: ``o.valid`` and ``o.payload`` are registers, `room` depends on registers,
+    Handshake: ``o.valid`` and ``o.payload`` are registers, `free` depends on registers,
     ``columns.ready`` follows ``o.ready`` combinationally. The memory has a synchronous read port.
     """
 
@@ -144,29 +144,29 @@ class ReplayMemory(Component[ReplayMemoryParameters]):
         read_row = Signal(range(2 * p.rows))
         column = Signal(range(1, p.columns + 1), init=1)
         present = Signal()  # a batch and its number of columns
-        room = Signal()
+        free = Signal()
         last_row = Signal()
         no_columns = Signal()
-        taken = Signal()
+        fire = Signal()
         finished = Signal()
         columns = self.columns.payload
         m.d.comb += [
             present.eq(Mux(read_half, full[1], full[0]) & self.columns.valid),
-            room.eq(~o.valid | o.ready),
+            free.eq(~o.valid | o.ready),
             last_row.eq(read_row == Mux(read_half, ends[1], ends[0])),
             # A batch that nobody reads is dropped at once.
             no_columns.eq(columns == 0),
-            taken.eq(present & ~no_columns & room),
-            finished.eq((taken & last_row & (column == columns)) | (present & no_columns)),
+            fire.eq(present & ~no_columns & free),
+            finished.eq((fire & last_row & (column == columns)) | (present & no_columns)),
             self.columns.ready.eq(finished),
-            read.en.eq(taken),
+            read.en.eq(fire),
             read.addr.eq(read_row),
             o.payload.row.eq(read.data),
         ]
         # The memory's read register is the output; its flags are registered beside it.
-        with m.If(room):
-            m.d.sync += o.valid.eq(taken)
-        with m.If(taken):
+        with m.If(free):
+            m.d.sync += o.valid.eq(fire)
+        with m.If(fire):
             m.d.sync += [
                 read_row.eq(read_row + 1),
                 o.payload.last.eq(last_row),

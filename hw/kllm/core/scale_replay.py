@@ -40,7 +40,7 @@ class ScaleReplay(Component[CoreParameters]):
             Signal(range(2 * depth), name=name) for name in ("written", "reading", "first")
         )
         stored = Signal()
-        taken = Signal()
+        fire = Signal()
         vector = Signal(range(1, p.vectors + 1), init=1)
         number = Signal(range(1, p.sets + 1), init=1)  # of the set
         batch_end = Signal()
@@ -53,17 +53,17 @@ class ScaleReplay(Component[CoreParameters]):
             put.data.eq(i.payload),
             get.addr.eq(reading[:-1]),
             o.valid.eq(command.valid & (reading != written)),
-            taken.eq(o.valid & o.ready),
+            fire.eq(o.valid & o.ready),
             batch_end.eq(vector == command.payload.vectors),
             final.eq(batch_end & (number == command.payload.sets)),
-            command.ready.eq(taken & final),
+            command.ready.eq(fire & final),
             o.payload.first.eq((vector == 1) & (number == 1)),
             o.payload.add.eq(command.payload.add),
             *(Value.cast(o.payload[name]).eq(Value.cast(get.data[name])) for name in ("s_a", "r")),
         ]
         with m.If(stored):
             m.d.sync += written.eq(written + 1)
-        with m.If(taken):
+        with m.If(fire):
             m.d.sync += [
                 vector.eq(Mux(batch_end, 1, vector + 1)),
                 reading.eq(Mux(batch_end & ~final, first, reading + 1)),

@@ -77,26 +77,26 @@ class ScorePath(Component[CoreParameters]):
 
         # Write side: vector by vector within a set.
         write_half = Signal()
-        place = Signal(places)
+        index = Signal(places)
         vector = Signal(others)
-        taken = Signal()
+        fire = Signal()
         batch_end = Signal()
         final = Signal()
         m.d.comb += [
             results.ready.eq(~Mux(write_half, full[1], full[0])),
-            taken.eq(results.valid & results.ready),
+            fire.eq(results.valid & results.ready),
             # Lanes output a set of columns for each vector in turn; the address turns this into
             # rows.
             batch_end.eq(vector == self.vectors - 1),
-            final.eq(taken & results.payload.last),
-            put.en.eq(taken),
-            put.addr.eq(Cat(place, vector, write_half)),
+            final.eq(fire & results.payload.last),
+            put.en.eq(fire),
+            put.addr.eq(Cat(index, vector, write_half)),
             put.data.eq(Cat(Value.cast(results.payload.y), results.payload.keep)),
         ]
-        with m.If(taken):
+        with m.If(fire):
             m.d.sync += vector.eq(Mux(batch_end, 0, vector + 1))
             with m.If(batch_end):
-                m.d.sync += place.eq(Mux(final, 0, place + 1))
+                m.d.sync += index.eq(Mux(final, 0, index + 1))
         with m.If(final):
             m.d.sync += write_half.eq(~write_half)
 
@@ -131,7 +131,7 @@ class ScorePath(Component[CoreParameters]):
             with m.If(final & (write_half == half)):
                 m.d.sync += [
                     full[half].eq(1),
-                    ends[half].eq(place),
+                    ends[half].eq(index),
                     batches[half].eq(self.vectors - 1),
                 ]
             with m.Elif(emptied & (read_half == half)):
@@ -145,27 +145,27 @@ class ScorePath(Component[CoreParameters]):
         parts = BEAT // p.lanes
         values = Signal(data.ArrayLayout(FP16, BEAT), name="gathered", reset_less=True)
         keep = Signal(BEAT, name="gathered_keep", reset_less=True)
-        present, used, taken, complete = (
+        present, used, fire, complete = (
             Signal(name=name) for name in ("gathered_valid", "gathered_used", "taken_part", "whole")
         )
         part = Signal(range(max(2, parts)))
         m.d.comb += [
             probabilities.ready.eq(~present | used),
-            taken.eq(probabilities.valid & probabilities.ready),
+            fire.eq(probabilities.valid & probabilities.ready),
             complete.eq((part == parts - 1) | payload.last),
         ]
-        with m.If(taken):
+        with m.If(fire):
             m.d.sync += [present.eq(complete), part.eq(Mux(complete, 0, part + 1))]
         with m.Elif(used):
             m.d.sync += present.eq(0)
         for n in range(parts):
             slot = Value.cast(values).word_select(n, FP16.width * p.lanes)
-            with m.If(taken & (part == n)):
+            with m.If(fire & (part == n)):
                 m.d.sync += [
                     slot.eq(Value.cast(payload.probabilities)),
                     keep.word_select(n, p.lanes).eq(payload.keep),
                 ]
-            with m.Elif(taken & (part == 0)):  # of a row's last beat, which may be short
+            with m.Elif(fire & (part == 0)):  # of a row's last beat, which may be short
                 m.d.sync += keep.word_select(n, p.lanes).eq(0)
         return present, values, keep, used
 
@@ -175,7 +175,7 @@ class ScorePath(Component[CoreParameters]):
         weighted = Signal()
         passing = Signal()
         beat = Signal(range(p.outlier_split.beats))
-        ended = Signal()
+        done = Signal()
         moved = Signal()  # a beat of x is accepted
         full = Signal()  # the register has a weighted beat
         product = Signal(x.payload.shape(), name="product", reset_less=True)
@@ -190,8 +190,8 @@ class ScorePath(Component[CoreParameters]):
             o.valid.eq(full | (x.valid & passing)),
             x.ready.eq(Mux(weighted, used, passing & o.ready)),
             moved.eq(x.valid & x.ready),
-            ended.eq(moved & last),
-            self.command.ready.eq(ended),
+            done.eq(moved & last),
+            self.command.ready.eq(done),
             Value.cast(o.payload).eq(Mux(full, Value.cast(product), Value.cast(x.payload))),
         ]
         with m.If(moved):

@@ -63,17 +63,17 @@ class StepJoin(Component[CoreParameters]):
         # The command's fields come with the words of indices, as their tag.
         bank, integer, signed = word.tag[:TAG_FLAGS]
         ahead = Signal(range(IN_FLIGHT + 1))  # batches with scales whose steps are not all accepted
-        taken = Signal()
+        fire = Signal()
         product_end = Signal()
         word_end = Signal()
         m.d.comb += [
             # A row of outliers is a step; the indices and weights at its positions are held for all
             # rows there.
             o.valid.eq(rows.valid & indices.valid & weights.valid & (ahead > 0)),
-            taken.eq(o.valid & o.ready),
-            word_end.eq(taken & row.advance),
-            product_end.eq(taken & row.last & word.end),
-            rows.ready.eq(taken),
+            fire.eq(o.valid & o.ready),
+            word_end.eq(fire & row.advance),
+            product_end.eq(fire & row.last & word.end),
+            rows.ready.eq(fire),
             indices.ready.eq(word_end),
             weights.ready.eq(word_end),
         ]

@@ -66,7 +66,7 @@ class WordFetch(Component[CoreParameters]):
         scales = Signal(init=1)  # the next word is one of scales
         word = Signal(range(p.beats))
         number = Signal(range(1, p.sets + 1), init=1)  # of the set
-        place = Signal(range(max(2, p.scale_sets)))  # of the set's scales
+        index = Signal(range(max(2, p.scale_sets)))  # of the set's scales
         following = Signal(p.address_width, reset_less=True)
         begin = Signal()  # the command's first word
         set_end = Signal()
@@ -92,12 +92,12 @@ class WordFetch(Component[CoreParameters]):
             with m.If(~scales):
                 m.d.sync += word.eq(Mux(set_end, 0, word + 1))
             with m.If(final):
-                m.d.sync += [number.eq(1), place.eq(0), scales.eq(1)]
+                m.d.sync += [number.eq(1), index.eq(0), scales.eq(1)]
             with m.Elif(set_end):
-                block_end = place == p.scale_sets - 1
+                block_end = index == p.scale_sets - 1
                 m.d.sync += [
                     number.eq(number + 1),
-                    place.eq(Mux(block_end, 0, place + 1)),
+                    index.eq(Mux(block_end, 0, index + 1)),
                     scales.eq(block_end),
                 ]
         return repeats
@@ -109,7 +109,7 @@ class WordFetch(Component[CoreParameters]):
         # A set's words are output once for each vector of the batch, from the same slots.
         vector = Signal(range(1, p.vectors + 1), init=1)
         number = Signal(range(1, p.sets + 1), init=1)
-        place = Signal(range(max(2, p.scale_sets)))
+        index = Signal(range(max(2, p.scale_sets)))
         vector_end = Signal()  # the run's last vector
         final = Signal()
         m.d.comb += [
@@ -126,20 +126,20 @@ class WordFetch(Component[CoreParameters]):
         with m.If(slots.run_end & ~scales):
             m.d.sync += vector.eq(Mux(vector_end, 1, vector + 1))
             with m.If(final):
-                m.d.sync += [number.eq(1), place.eq(0), scales.eq(1)]
+                m.d.sync += [number.eq(1), index.eq(0), scales.eq(1)]
             # After `scale_sets` sets the next word is one of scales again.
             with m.Elif(vector_end):
-                block_end = place == p.scale_sets - 1
+                block_end = index == p.scale_sets - 1
                 m.d.sync += [
                     number.eq(number + 1),
-                    place.eq(Mux(block_end, 0, place + 1)),
+                    index.eq(Mux(block_end, 0, index + 1)),
                     scales.eq(block_end),
                 ]
         # Beside the word at the output: whether it is of scales, else the place of its set's.
         has_scales = Signal()
-        at = Signal.like(place, reset_less=True)
+        at = Signal.like(index, reset_less=True)
         with m.If(slots.take):
-            m.d.sync += [has_scales.eq(scales), at.eq(place)]
+            m.d.sync += [has_scales.eq(scales), at.eq(index)]
         # The word of scales is kept in a register and not output; a set selects its part.
         width = len(Value.cast(words.payload.scale))
         kept = Signal(width * p.scale_sets, reset_less=True)

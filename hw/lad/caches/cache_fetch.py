@@ -45,10 +45,10 @@ class CacheFetch(Component[LadTileParameters]):
         ]
         head = Signal(p.head_index, reset_less=True)
         # E and F come first, then B to D, then the two halves of one column after the other.
-        place = Signal(range(p.cache_rows))
+        index = Signal(range(p.cache_rows))
         lane, number, half = Signal(range(LANES)), Signal(range(p.columns + 1)), Signal()
         column, row = Signal(range(p.d)), Signal(range(p.cache_rows))
-        in_columns = place >= p.cache_rows - 2 * p.d
+        in_columns = index >= p.cache_rows - 2 * p.d
         with m.Switch(lane):
             for n in range(LANES):
                 with m.Case(n) if n < LANES - 1 else m.Default():
@@ -58,7 +58,7 @@ class CacheFetch(Component[LadTileParameters]):
                 Mux(
                     in_columns,
                     Cat(half, column),
-                    2 * p.d + Mux(place == 0, p.cache_rows - 2 * p.d - 1, place - 1),
+                    2 * p.d + Mux(index == 0, p.cache_rows - 2 * p.d - 1, index - 1),
                 )
             ),
             request.payload.label.eq(row),
@@ -69,15 +69,15 @@ class CacheFetch(Component[LadTileParameters]):
             # on.
             with m.State("IDLE"):
                 m.d.comb += self.command.ready.eq(1)
-                m.d.sync += [x.eq(0) for x in (place, lane, number, half)]
+                m.d.sync += [x.eq(0) for x in (index, lane, number, half)]
                 with m.If(self.command.valid):
                     m.d.sync += head.eq(self.command.payload)
                     m.next = "ROWS"
             with m.State("ROWS"):
                 # `free` only rises during a head, so a request once offered remains.
-                m.d.comb += request.valid.eq(place < self.free)
+                m.d.comb += request.valid.eq(index < self.free)
                 with m.If(request.valid & request.ready):
-                    m.d.sync += place.eq(place + 1)
+                    m.d.sync += index.eq(index + 1)
                     # Both halves of a column, then the same column of the next lane: the store
                     # frees the three banks by turns, so this order finds a free row soonest.
                     with m.If(in_columns):
@@ -85,6 +85,6 @@ class CacheFetch(Component[LadTileParameters]):
                         with m.If(half):
                             after = column_after(p, lane, number)
                             m.d.sync += [lane.eq(after[0]), number.eq(after[1])]
-                    with m.If(place == p.cache_rows - 1):
+                    with m.If(index == p.cache_rows - 1):
                         m.next = "IDLE"
         return m

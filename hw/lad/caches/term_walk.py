@@ -120,19 +120,19 @@ class TermWalk(Component[LadTileParameters]):
             (p.tables.intercepts, self.intercept),
         ):
             m.d.sync += o.eq(Array(Const(value, FP16.width) for value in table)[mode])
-        place = Signal.like(column)
+        column_read = Signal.like(column)
         m.d.sync += [
             self.valid.eq(running),
             self.subtract.eq(removes),
             self.first.eq((number == 0) & ~second),
             self.last.eq(final),
-            place.eq(column),
+            column_read.eq(column),
         ]
         for lane, element in enumerate(self.elements):
             start = lane * p.columns
             choices = list(self.v_out[start : start + p.columns])
             # A lane's columns are consecutive, so the element of V is chosen among d / 3, not d.
-            with m.Switch(place):
+            with m.Switch(column_read):
                 for choice, value in enumerate(choices):
                     with m.Case(choice) if choice < len(choices) - 1 else m.Default():
                         m.d.comb += element.eq(value)

@@ -73,21 +73,21 @@ class NearestCentre(Component[LadTileParameters]):
         # Cycle by cycle: read the centre's length, multiply by the new key's, divide.
         # While `divide` is high no product is under way, so the operands remain selected as long as
         # the divider needs and no state machine is necessary.
-        place = Signal(range(p.d))
+        lane = Signal(range(p.d))
         chosen = Signal(FP16)
-        held = Signal(FP16, reset_less=True)
+        stored = Signal(FP16, reset_less=True)
         m.submodules.lengths = lengths = FloatMultiply(FloatMultiplyParameters(stages=1))
         m.submodules.divider = divider = Divide(DivideParameters(stages=DIVIDE_STAGES))
         m.d.comb += [
             self.norm_row.eq(Mux(self.divide, self.best, self.position) >> p.element_bits),
-            place.eq(Mux(self.divide, self.best, positions[0])),
-            chosen.eq(Array(self.norms)[place]),
+            lane.eq(Mux(self.divide, self.best, positions[0])),
+            chosen.eq(Array(self.norms)[lane]),
             lengths.a.eq(self.norm),
             lengths.b.eq(chosen),
             divider.a.eq(Mux(self.divide, self.norm, dots[1])),
-            divider.b.eq(Mux(self.divide, held, lengths.o)),
+            divider.b.eq(Mux(self.divide, stored, lengths.o)),
         ]
-        m.d.sync += held.eq(chosen)
+        m.d.sync += stored.eq(chosen)
 
         magnitude = Signal(FP16.width - 1)  # bits of the largest cosine so far
         negative = Signal()
