@@ -9,10 +9,10 @@ from amaranth.hdl import Module
 from amaranth.lib import data, wiring
 
 from hw.attention.head_order import HeadOrderParameters
-from hw.attention.row_port import request_layout
 from hw.component import Component
 from hw.parameters import Parameters
 from hw.ports import Ports, stream_in, stream_out
+from hw.stream.memory_port import MemoryPort
 from hw.stream.sequential_reader import SequentialReaderParameters
 
 
@@ -82,12 +82,8 @@ class DecodeParameters(Parameters, abc.ABC):
         )
 
     @cached_property
-    def request_layout(self) -> data.StructLayout:
-        return request_layout(self.depth, self.address_width, self.row_layout)
-
-    @cached_property
-    def response_layout(self) -> data.StructLayout:
-        return self.reader.response_layout(self.row_layout)
+    def memory(self) -> MemoryPort:
+        return self.reader.memory(self.row_layout)
 
 
 D = TypeVar("D", bound=DecodeParameters)
@@ -108,10 +104,7 @@ class DecodeCore(Component[D]):
             "q": stream_in(
                 p.row_layout, "Queries of the heads of a step, times the scale of scores."
             ),
-            "request": stream_out(
-                p.request_layout, "To the memory. A write is complete when the request is accepted."
-            ),
-            "response": stream_in(p.response_layout, "Rows read, in any order."),
+            **p.memory.ports(),
             "o": stream_out(p.output_layout, "Results, one for each head."),
             "report": stream_out(
                 p.report_layout, "What became of each step, and refused commands."

@@ -1,24 +1,12 @@
 """The memory port of a decode core: requests that write new rows, and requests that read rows."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data
 
 from hw.component import Component
-from hw.layout import FLAG, address, index
+from hw.layout import address
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.combine import copy
-
-
-def request_layout(tags: int, address_width: int, row) -> data.StructLayout:
-    """A row to read, or to ``write`` with ``data``: the request of every decode core's memory.
-
-    tags
-        Number of tags, which come back with the rows read.
-    row
-        Shape of a row.
-    """
-    fields = {"tag": index(range(tags)), "address": address(address_width), "write": FLAG}
-    return data.StructLayout(fields | {"data": row})
+from hw.stream.memory_port import MemoryPort
 
 
 class RowPort(Component[None]):
@@ -31,20 +19,17 @@ class RowPort(Component[None]):
     combinationally on ``kv.valid``, and ``kv.ready`` on ``request.ready``.
     """
 
-    def __init__(self, layout: data.StructLayout):
-        self._layout = layout
+    def __init__(self, memory: MemoryPort):
+        self._memory = memory
         super().__init__()
 
     def ports(self) -> Ports:
-        shapes = {name: field.shape for name, field in self._layout}
-        read = data.StructLayout({name: shapes[name] for name in ("tag", "address")})
+        port = self._memory
         return {
-            "write": stream_in(shapes["address"], "Addresses of new rows."),
-            "kv": stream_in(shapes["data"], "New rows."),
-            "read": stream_in(read, "Rows to read."),
-            "request": stream_out(
-                self._layout, "To the memory, in the layout of :func:`request_layout`."
-            ),
+            "write": stream_in(address(port.address_width), "Addresses of new rows."),
+            "kv": stream_in(port.row, "New rows."),
+            "read": stream_in(port.read_layout, "Rows to read."),
+            "request": stream_out(port.request_layout, "To the memory."),
         }
 
     def elaborate(self, platform):

@@ -162,8 +162,7 @@ class StreamedRows(Component[StreamedParameters]):
             "refused": wire_out(1, "The command that is offered is refused."),
             "kv": stream_in(p.row_layout, "New rows of K and V in turn."),
             "q": stream_in(p.row_layout, "Queries, times the scale of scores."),
-            "request": stream_out(p.request_layout, "To the memory."),
-            "response": stream_in(p.response_layout, "Rows read, in any order."),
+            **p.memory.ports(),
             "o": stream_out(p.output_layout, "Results, one for each head."),
             "length": wire_in(
                 range(p.capacity + 1),
@@ -185,7 +184,7 @@ class StreamedRows(Component[StreamedParameters]):
         m = Module()
         p = self.parameters
         m.submodules.sequence = sequence = StepSequence(p.order)
-        m.submodules.port = port = RowPort(p.request_layout)
+        m.submodules.port = port = RowPort(p.memory)
         m.submodules.reader = reader = SequentialReader(p.reader, p.row_layout)
         m.submodules.rows = rows = GroupedRows(p.rows)
         # Batches of heads whose rows are on their way; at most one a row in flight.

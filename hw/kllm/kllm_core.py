@@ -111,8 +111,7 @@ class KllmCore(Component[KllmCoreParameters]):
             "indices": stream_out(
                 p.stored_layout, "Indices of vectors whose command says ``store``."
             ),
-            "request": stream_out(p.request_layout, "To the memory."),
-            "response": stream_in(p.response_layout, "From the memory, in any order."),
+            **p.memory.ports(reads_only=True),
             "y": stream_out(p.output_layout, "Results."),
         }
 

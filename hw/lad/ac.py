@@ -391,9 +391,9 @@ class Ac(Component[LadTileParameters]):
 
 def attend_layout(p: LadTileParameters) -> data.StructLayout:
     """A head: ``q``; ``m``; ``clear``: its caches are zero; ``invalid``: report it as such."""
-    return data.StructLayout({"q": p.row, "m": FP16, "clear": FLAG, "invalid": FLAG})
+    return data.StructLayout({"q": p.row_layout, "m": FP16, "clear": FLAG, "invalid": FLAG})
 
 
 def attended_layout(p: LadTileParameters) -> data.StructLayout:
     """A head's output ``o``; ``invalid``: it does not count."""
-    return data.StructLayout({"o": p.row, "invalid": FLAG})
+    return data.StructLayout({"o": p.row_layout, "invalid": FLAG})

@@ -62,7 +62,7 @@ class ActiveFetch(Component[LadTileParameters]):
     --------
     >>> from hw.lad.active_fetch import ActiveFetchParameters
     >>> parameters = ActiveFetchParameters(d=128, positions=4096, heads=32, kv_heads=32)
-    >>> [name for name in parameters.regions], parameters.address_bits
+    >>> [name for name in parameters.regions], parameters.address_width
     (['k', 'v', 'code', 'unit', 'g', 'counter', 'cache'], 19)
     """
 
@@ -74,10 +74,10 @@ class ActiveFetch(Component[LadTileParameters]):
         return {
             "command": stream_in(fetch_layout(p), "Heads to fetch for."),
             "entry": stream_in(p.entry_layout, "Active positions, in order."),
-            "request": stream_out(p.read_layout, "Rows to read."),
-            "response": stream_in(p.answer_layout, "These rows, in any order."),
+            "request": stream_out(p.block_memory.request_layout, "Rows to read."),
+            "response": stream_in(p.block_memory.response_layout, "These rows, in any order."),
             "key": stream_out(key_layout(p), "Rows of K with their entries."),
-            "counters": stream_out(p.row, "Rows of mode counters."),
+            "counters": stream_out(p.row_layout, "Rows of mode counters."),
             "rows": stream_out(position_rows_layout(p), "Rows of K and V for the corrections."),
             "fetched": stream_out(
                 fetched_layout(p),
@@ -102,7 +102,7 @@ class ActiveFetch(Component[LadTileParameters]):
         # is free.
         m.d.comb += full.eq(tail == value ^ p.depth)
         self._request(m, allocate, full, tail)
-        self._answered = data.View(_label_layout(p), self.response.payload.label)
+        self._answered = data.View(_label_layout(p), self.response.payload.tag)
         self._slot = self._answered.number[: (p.depth - 1).bit_length()]
         # Always ready: a request is made only for a slot that is allocated, so every answer has its
         # place, and this reader can never block the tile's shared port.
@@ -249,7 +249,7 @@ class ActiveFetch(Component[LadTileParameters]):
         request, accepted = self.request, Signal()
         counts = Signal(fetched_layout(p))
         label = Signal(_label_layout(p))
-        address = Signal(p.address_bits)
+        address = Signal(p.address_width)
         here = Signal.like(counted)
         self._changes_row = Signal(name="changes_row")
         m.d.comb += [
@@ -315,7 +315,7 @@ class ActiveFetch(Component[LadTileParameters]):
         if not self.parameters.prefetch:
             m.d.comb += known.eq(1)
             return
-        writes = self.response.valid & (self.response.payload.label[-2:] < Kind.COUNTERS.value)
+        writes = self.response.valid & (self.response.payload.tag[-2:] < Kind.COUNTERS.value)
         m.d.comb += [
             self.lookup.eq(wants_rows),
             self.lookup_head.eq(head),
@@ -367,8 +367,8 @@ def _prefetch_ports(p: LadTileParameters) -> Ports:
         "lookup_position": wire_out(p.position, "Position of the rows."),
         "known": wire_in(1, "The answer is there."),
         "hit": wire_in(1, "Whether the rows were loaded ahead."),
-        "hit_k": wire_in(p.row, "Row of K, with `hit`."),
-        "hit_v": wire_in(p.row, "Row of V, with `hit`."),
+        "hit_k": wire_in(p.row_layout, "Row of K, with `hit`."),
+        "hit_v": wire_in(p.row_layout, "Row of V, with `hit`."),
     }
 
 
@@ -384,7 +384,7 @@ def fetched_layout(p: LadTileParameters) -> data.StructLayout:
 
 def position_rows_layout(p: LadTileParameters) -> data.StructLayout:
     """A position's rows of K and V."""
-    return data.StructLayout({"k": p.row, "v": p.row})
+    return data.StructLayout({"k": p.row_layout, "v": p.row_layout})
 
 
 def _label_layout(p: LadTileParameters) -> data.StructLayout:

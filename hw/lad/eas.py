@@ -37,7 +37,7 @@ class _Ask:
     def __init__(self, p: LadTileParameters):
         self.valid = Signal(name="asks")
         self.label = Signal(label_layout(p), name="asked_label")
-        self.address = Signal(p.address_bits, name="asked_address")
+        self.address = Signal(p.address_width, name="asked_address")
         self.write = Signal(name="asks_write")
 
 
@@ -69,10 +69,10 @@ class Eas(Component[LadTileParameters]):
         p = self.parameters
         return {
             "command": stream_in(score_command_layout(p)),
-            "q": stream_in(p.row),
-            "kv": stream_in(p.row, "With a `first` command the new K, then V."),
-            "request": stream_out(p.read_layout),
-            "response": stream_in(p.answer_layout),
+            "q": stream_in(p.row_layout),
+            "kv": stream_in(p.row_layout, "With a `first` command the new K, then V."),
+            "request": stream_out(p.block_memory.request_layout),
+            "response": stream_in(p.block_memory.response_layout),
             "words_valid": wire_out(1, "A row of G, zero from the new position on."),
             "words_row": wire_out(index(range(max(2, p.table_rows))), "Number of that row."),
             "words": wire_out(data.ArrayLayout(p.word_layout, p.d), "Words of its d positions."),
@@ -99,7 +99,7 @@ class Eas(Component[LadTileParameters]):
         by_centres = p.identification == "centres"
         m.submodules.source = source = CentreScores(p) if by_centres else CodeScores(p)
         command, q, k, old, last = self._head(m, source)
-        answered = data.View(label_layout(p), self.response.payload.label)
+        answered = data.View(label_layout(p), self.response.payload.tag)
         m.submodules.words = self._words = ModeWords(p)
         tables = self._mode_words(m, answered, last, old)
         exact = Signal(range(p.positions + 1))  # exact scores that have left
@@ -160,8 +160,8 @@ class Eas(Component[LadTileParameters]):
         """The head's command, query and new key; positions before the window, the new position."""
         p = self.parameters
         command = Signal(score_command_layout(p), reset_less=True)
-        q = Signal(p.row, reset_less=True)
-        k = Signal(p.row, reset_less=True)
+        q = Signal(p.row_layout, reset_less=True)
+        k = Signal(p.row_layout, reset_less=True)
         old = Signal(range(p.positions + 1))
         last = Signal(p.position)
         m.d.comb += [
@@ -208,7 +208,7 @@ class Eas(Component[LadTileParameters]):
         offered, label = source.request.payload, Signal(label_layout(p))
         m.d.comb += [
             request.valid.eq(ask.valid | source.request.valid),
-            request.payload.label.eq(Mux(ask.valid, Value.cast(ask.label), Value.cast(label))),
+            request.payload.tag.eq(Mux(ask.valid, Value.cast(ask.label), Value.cast(label))),
             label.kind.eq(Mux(offered.table, Kind.TABLE, Kind.OTHER)),
             label.number.eq(offered.number),
             request.payload.address.eq(Mux(ask.valid, ask.address, offered.address)),

@@ -48,7 +48,7 @@ class HeadStore(Component[LadTileParameters]):
             "number": wire_in(beats, "Number of the beat or row to read."),
             "s": wire_out(data.ArrayLayout(FP16, p.lanes), "The beat that was read."),
             "g": wire_out(beat, "Words of G of that beat, in the order of positions."),
-            "row": wire_out(p.row, "The row that was read."),
+            "row": wire_out(p.row_layout, "The row that was read."),
         }
 
     def elaborate(self, platform):

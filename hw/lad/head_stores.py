@@ -62,7 +62,7 @@ class HeadStores(Component[LadTileParameters]):
                 "next cycle.",
             ),
             "row_number": wire_in(range(p.table_rows + 1), "Number of the row of G to read."),
-            "row": wire_out(p.row),
+            "row": wire_out(p.row_layout),
             "release": wire_in(1, "The front head has left."),
         }
 

@@ -62,12 +62,9 @@ class LadSystem(Component[LadSystemParameters]):
         p = self.parameters
         return {
             "job": stream_in(p.job_layout, "As a tile's."),
-            "kv": stream_in(p.row, "K, then V, of each kv head."),
-            "q": stream_in(p.row, "One for each head."),
-            "request": stream_out(
-                p.request_layout, "To the memory. A write is complete when the request is accepted."
-            ),
-            "response": stream_in(p.response_layout, "In any order."),
+            "kv": stream_in(p.row_layout, "K, then V, of each kv head."),
+            "q": stream_in(p.row_layout, "One for each head."),
+            **p.memory.ports(),
             "o": stream_out(
                 p.output_layout,
                 "One for each head of the job, in any order of heads of different tiles.",
@@ -194,7 +191,7 @@ class LadSystem(Component[LadSystemParameters]):
             # A queue holds all rows of its tile: rows come in the order of heads, tiles take theirs
             # when they can, and a tile that is late must not block the next one's rows (that is the
             # deadlock avoided).
-            queue = Queue(QueueParameters(depth=most), shape=p.row)
+            queue = Queue(QueueParameters(depth=most), shape=p.row_layout)
             m.submodules[f"{name}_{number}"] = queue
             chosen = turn == number
             m.d.comb += [
@@ -209,7 +206,7 @@ class LadSystem(Component[LadSystemParameters]):
         """One port: requests in turn, responses by the tile in their tag."""
         p = self.parameters
         m.submodules.requests = arbiter = Arbiter(
-            ArbiterParameters(inputs=p.tiles), shape=p.tile.request_layout
+            ArbiterParameters(inputs=p.tiles), shape=p.tile.memory.request_layout
         )
         for tile, port in zip(tiles, arbiter.i, strict=True):
             wiring.connect(m, tile.request, port)

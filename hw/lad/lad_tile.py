@@ -75,12 +75,9 @@ class LadTile(Component[LadTileParameters]):
         p = self.parameters
         ports = {
             "job": stream_in(p.job_layout, "Steps and linear layers."),
-            "kv": stream_in(p.row, "K, then V, of each kv head."),
-            "q": stream_in(p.row, "One for each head."),
-            "request": stream_out(
-                p.request_layout, "To the memory. A write is complete when the request is accepted."
-            ),
-            "response": stream_in(p.response_layout, "In any order."),
+            "kv": stream_in(p.row_layout, "K, then V, of each kv head."),
+            "q": stream_in(p.row_layout, "One for each head."),
+            **p.memory.ports(),
             "o": stream_out(p.output_layout, "One for each head, in order."),
             "report": stream_out(
                 p.report_layout, "One for each head, in order, when its caches are written."
@@ -381,7 +378,7 @@ def _head_layout(p: LadTileParameters) -> data.StructLayout:
         {
             "head": p.head_index,
             "kv_head": p.kv_head_index,
-            "q": p.row,
+            "q": p.row_layout,
             "scores": identified_layout(p),
         }
     )

@@ -38,9 +38,9 @@ class Linear(Component[LadTileParameters]):
             "command": stream_in(
                 linear_layout(p), "``row``: of the region of weights; ``rows`` of W, 1 or more."
             ),
-            "q": stream_in(p.row, "Pieces of the first vector, then of the next one."),
-            "request": stream_out(p.fetch_layout),
-            "response": stream_in(p.answer_layout),
+            "q": stream_in(p.row_layout, "Pieces of the first vector, then of the next one."),
+            "request": stream_out(p.block_memory.read_layout),
+            "response": stream_in(p.block_memory.response_layout),
             "active": wire_out(1, "The VPUs are used here."),
             "vpu": wire_out(LinearPort(p)).array(VPUS),
             "y": stream_out(
@@ -56,21 +56,21 @@ class Linear(Component[LadTileParameters]):
         starts = Signal()
         m.submodules.reader = reader = SequentialReader(
             SequentialReaderParameters(
-                address_width=p.address_bits,
+                address_width=p.address_width,
                 data_width=p.row_bits,
                 depth=2 * p.depth,
                 longest=max(1, p.weights),
             ),
-            shape=p.row,
+            shape=p.row_layout,
         )
         request, response = self.request, self.response
         m.d.comb += [
             request.valid.eq(reader.request.valid),
-            request.payload.label.eq(reader.request.payload.tag),
+            request.payload.tag.eq(reader.request.payload.tag),
             request.payload.address.eq(reader.request.payload.address),
             reader.request.ready.eq(request.ready),
             reader.response.valid.eq(response.valid),
-            reader.response.payload.tag.eq(response.payload.label),
+            reader.response.payload.tag.eq(response.payload.tag),
             reader.response.payload.data.eq(response.payload.data),
             response.ready.eq(reader.response.ready),
             reader.command.valid.eq(starts),
@@ -129,7 +129,7 @@ class Linear(Component[LadTileParameters]):
         """Each piece of W to all VPUs; it waits a cycle for the pieces it is multiplied with."""
         p = self.parameters
         following = Signal(range(PIECES))  # piece of the next word of W
-        word = Signal(p.row, reset_less=True)
+        word = Signal(p.row_layout, reset_less=True)
         valid = Signal()
         ready = Signal()
         fire = Signal()
@@ -218,8 +218,8 @@ class LinearPort(wiring.Signature):
                 "active": Out(1),
                 "valid": Out(1),
                 "ready": In(1),
-                "vector": Out(p.row),
-                "row": Out(p.row),
+                "vector": Out(p.row_layout),
+                "row": Out(p.row_layout),
                 "dot_valid": In(1),
                 "dot_ready": Out(1),
                 "dot": In(FP16),

@@ -89,7 +89,7 @@ class Md(Component[LadTileParameters]):
                 "Entries with their rows of K, which do not matter with ``halve``. The last one "
                 "of a head is active, and the window's have mode 0.",
             ),
-            "counters": stream_in(p.row, "Rows of the head's mode counters, from the memory."),
+            "counters": stream_in(p.row_layout, "Rows of the head's mode counters."),
             "written": stream_out(counter_row_layout(p), "Rows of counters with their numbers."),
             "g_valid": wire_out(1, "A word of G is there."),
             "g_index": wire_out(p.position, "Position of the word of G."),
@@ -357,12 +357,12 @@ class Md(Component[LadTileParameters]):
 
 def command_layout(p: LadTileParameters) -> data.StructLayout:
     """A head: its query ``q``, the maximum ``m`` of its scores, its number ``n`` of positions."""
-    return data.StructLayout({"q": p.row, "m": FP16, "n": p.number})
+    return data.StructLayout({"q": p.row_layout, "m": FP16, "n": p.number})
 
 
 def key_layout(p: LadTileParameters) -> data.StructLayout:
     """An entry and its position's row of K."""
-    return data.StructLayout({"entry": p.entry_layout, "data": p.row})
+    return data.StructLayout({"entry": p.entry_layout, "data": p.row_layout})
 
 
 def correction_layout() -> data.StructLayout:

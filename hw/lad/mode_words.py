@@ -30,7 +30,7 @@ class ModeWords(Component[LadTileParameters]):
             ),
             "arrives": wire_in(1, "A row of G."),
             "row": wire_in(p.label_bits - 2, "Number of the row that arrives."),
-            "data": wire_in(p.row, "Words of the row that arrives."),
+            "data": wire_in(p.row_layout, "Words of the row that arrives."),
             "words_valid": wire_out(1),
             "words_row": wire_out(row),
             "words": wire_out(data.ArrayLayout(p.word_layout, p.d)),

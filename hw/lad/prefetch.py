@@ -40,15 +40,15 @@ class Prefetch(Component[LadTileParameters]):
             "command": stream_in(prefetch_layout(p)),
             "empty": wire_in(1, "Drop all rows; no command may be under way."),
             "busy": wire_out(1),
-            "request": stream_out(p.fetch_layout),
-            "response": stream_in(p.answer_layout),
+            "request": stream_out(p.block_memory.read_layout),
+            "response": stream_in(p.block_memory.response_layout),
             "lookup": wire_in(1, "Look for `head` and `position`."),
             "head": wire_in(p.head_index),
             "position": wire_in(p.position),
             "known": wire_out(1, "The answer to `lookup` is valid."),
             "hit": wire_out(1, "The row is in this memory, valid with `known`."),
-            "k": wire_out(p.row, "Row of K, with a hit."),
-            "v": wire_out(p.row, "Row of V, with a hit."),
+            "k": wire_out(p.row_layout, "Row of K, with a hit."),
+            "v": wire_out(p.row_layout, "Row of V, with a hit."),
         }
 
     def elaborate(self, platform):
@@ -58,7 +58,7 @@ class Prefetch(Component[LadTileParameters]):
         tag_layout = data.StructLayout({"position": p.position, "head": p.head_index})
         # K and V of a position have the same place in two memories, and its tag in a third.
         rows = {}
-        label = data.View(_label_layout(p), self.response.payload.label)
+        label = data.View(_label_layout(p), self.response.payload.tag)
         for kind in (Kind.KEY, Kind.VALUE):
             name = kind.name.lower()
             store = row_memory(p.row_bits, p.prefetch)
@@ -97,7 +97,7 @@ class Prefetch(Component[LadTileParameters]):
         accepted = Signal()
         m.d.comb += [
             accepted.eq(request.valid & request.ready),
-            request.payload.label.eq(label),
+            request.payload.tag.eq(label),
             label.number.eq(used),
             response.ready.eq(1),
             position.eq((row << p.element_bits) + lowest),

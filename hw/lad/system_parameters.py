@@ -8,8 +8,9 @@ from amaranth.lib import data
 
 from hw.lad.memory_map import Region
 from hw.lad.tile_parameters import LadTileParameters
-from hw.layout import FLAG, address, index
+from hw.layout import FLAG, index
 from hw.parameters import require
+from hw.stream.memory_port import MemoryPort
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,7 @@ class LadSystemParameters(LadTileParameters):
     @property
     def tile_rows(self) -> int:
         """Tile t's rows begin at t times this, a power of two."""
-        return 1 << self.tile.address_bits
+        return 1 << self.tile.address_width
 
     @property
     def memory_rows(self) -> int:
@@ -91,30 +92,15 @@ class LadSystemParameters(LadTileParameters):
         return index(range(max(2, self.tiles)))
 
     @functools.cached_property
-    def system_tag_layout(self) -> data.StructLayout:
-        """``tile``: the tile that requested. ``tag``: its own."""
-        return data.StructLayout({"tile": self.tile_index, "tag": self.tile.tag_layout})
-
-    @functools.cached_property
-    def request_layout(self) -> data.StructLayout:
-        """A row to read, or to ``write``."""
-        return data.StructLayout(
-            {
-                "tag": self.system_tag_layout,
-                "address": address(self.address_bits),
-                "write": FLAG,
-                "data": self.row,
-            }
-        )
-
-    @functools.cached_property
-    def response_layout(self) -> data.StructLayout:
-        return data.StructLayout({"tag": self.system_tag_layout, "data": self.row})
+    def memory(self) -> MemoryPort:
+        """The system's port. In a tag is the ``tile`` that requested, and its ``tag``."""
+        tag = data.StructLayout({"tile": self.tile_index, "tag": self.tile.memory.tag})
+        return MemoryPort(tag, self.address_width, self.row_layout)
 
     @functools.cached_property
     def head_output_layout(self) -> data.StructLayout:
         """``o`` of a ``head`` of the job; ``invalid`` as a tile's."""
-        return data.StructLayout({"o": self.row, "invalid": FLAG, "head": self.head_index})
+        return data.StructLayout({"o": self.row_layout, "invalid": FLAG, "head": self.head_index})
 
     @functools.cached_property
     def output_layout(self) -> data.StructLayout:

@@ -11,6 +11,7 @@ from hw.lad.apid_parameters import MODE_BITS
 from hw.lad.tile_sizes import COUNT_BITS, TileSizes
 from hw.layout import FLAG, address, count, index, position
 from hw.parameters import require
+from hw.stream.memory_port import MemoryPort
 
 VPUS = 6
 """Vector processing units of a tile: two in EAS, one in MD, three in AC."""
@@ -24,12 +25,12 @@ class LadTileParameters(TileSizes):
     __doc__ = TileSizes.__doc__
 
     @functools.cached_property
-    def row(self) -> data.ArrayLayout:
+    def row_layout(self) -> data.ArrayLayout:
         """A row of K, V, q or o."""
         return data.ArrayLayout(FP16, self.d)
 
     @functools.cached_property
-    def wide_row(self) -> data.ArrayLayout:
+    def wide_row_layout(self) -> data.ArrayLayout:
         """d numbers in FP32."""
         return data.ArrayLayout(FP32, self.d)
 
@@ -70,49 +71,16 @@ class LadTileParameters(TileSizes):
         return 2 + (widest - 1).bit_length()
 
     @functools.cached_property
-    def read_layout(self) -> data.StructLayout:
-        """A block's request: a row to read, or to ``write``."""
-        return data.StructLayout(
-            {
-                "label": index(self.label_bits),
-                "address": address(self.address_bits),
-                "write": FLAG,
-                "data": self.row,
-            }
-        )
+    def block_memory(self) -> MemoryPort:
+        """The port of a block of the tile, whose tag is a label."""
+        return MemoryPort(index(self.label_bits), self.address_width, self.row_layout)
 
     @functools.cached_property
-    def fetch_layout(self) -> data.StructLayout:
-        """The request of a block that only reads."""
-        return data.StructLayout(
-            {"label": index(self.label_bits), "address": address(self.address_bits)}
-        )
-
-    @functools.cached_property
-    def answer_layout(self) -> data.StructLayout:
-        """A row that a block requested, with the request's label."""
-        return data.StructLayout({"label": index(self.label_bits), "data": self.row})
-
-    @functools.cached_property
-    def tag_layout(self) -> data.StructLayout:
-        """``source``: the block that requested. ``label``: its own."""
-        return data.StructLayout({"source": index(3), "label": index(self.label_bits)})
-
-    @functools.cached_property
-    def request_layout(self) -> data.StructLayout:
-        """A row to read, or to ``write``."""
-        return data.StructLayout(
-            {
-                "tag": self.tag_layout,
-                "address": address(self.address_bits),
-                "write": FLAG,
-                "data": self.row,
-            }
-        )
-
-    @functools.cached_property
-    def response_layout(self) -> data.StructLayout:
-        return data.StructLayout({"tag": self.tag_layout, "data": self.row})
+    def memory(self) -> MemoryPort:
+        """The tile's port. In a tag is the ``source``, the block that requested, and its
+        ``label``."""
+        tag = data.StructLayout({"source": index(3), "label": index(self.label_bits)})
+        return MemoryPort(tag, self.address_width, self.row_layout)
 
     @functools.cached_property
     def job_layout(self) -> data.StructLayout:
@@ -139,7 +107,7 @@ class LadTileParameters(TileSizes):
     def output_layout(self) -> data.StructLayout:
         """``o`` of a head; ``invalid``: it has no meaning, see the tile's errors; ``last`` of the
         job."""
-        return data.StructLayout({"o": self.row, "invalid": FLAG, "last": FLAG})
+        return data.StructLayout({"o": self.row_layout, "invalid": FLAG, "last": FLAG})
 
     @functools.cached_property
     def y_layout(self) -> data.StructLayout:

@@ -36,24 +36,24 @@ class TilePort(Component[LadTileParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "requests": stream_in(p.read_layout, "Rows to read, or to `write`.").array(
-                self._readers
-            ),
-            "responses": stream_out(p.answer_layout).array(self._readers),
+            "requests": stream_in(
+                p.block_memory.request_layout, "Rows to read, or to `write`."
+            ).array(self._readers),
+            "responses": stream_out(p.block_memory.response_layout).array(self._readers),
             "caches": stream_in(cache_row_layout(p), "Rows to be written."),
             "cache_head": wire_in(p.head_index, "Head that the rows of caches belong to."),
             "counters": stream_in(counter_row_layout(p), "Rows of counters to be written."),
             "counter_head": wire_in(p.head_index, "Head that the rows of counters belong to."),
-            "words": stream_in(p.request_layout, "Rows of G to be written."),
-            "request": stream_out(p.request_layout),
-            "response": stream_in(p.response_layout),
+            "words": stream_in(p.memory.request_layout, "Rows of G to be written."),
+            "request": stream_out(p.memory.request_layout),
+            "response": stream_in(p.memory.response_layout),
         }
 
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
         m.submodules.arbiter = arbiter = Arbiter(
-            ArbiterParameters(inputs=self._readers + 3), shape=p.request_layout
+            ArbiterParameters(inputs=self._readers + 3), shape=p.memory.request_layout
         )
         # The arbiter alone is fair; the gate in front of it adds priority. No reader starves:
         # requests[0] and rows to be written end with their head, whose end waits for the other
@@ -66,7 +66,7 @@ class TilePort(Component[LadTileParameters]):
                 port.valid.eq(read.valid & ~waits),
                 read.ready.eq(port.ready & ~waits),
                 port.payload.tag.source.eq(source),
-                port.payload.tag.label.eq(read.payload.label),
+                port.payload.tag.label.eq(read.payload.tag),
                 port.payload.address.eq(read.payload.address),
                 port.payload.write.eq(read.payload.write),
                 port.payload.data.eq(read.payload.data),
@@ -98,7 +98,7 @@ class TilePort(Component[LadTileParameters]):
         for source, answer in enumerate(self.responses):
             m.d.comb += [
                 answer.valid.eq(response.valid & (tag.source == source)),
-                answer.payload.label.eq(tag.label),
+                answer.payload.tag.eq(tag.label),
                 answer.payload.data.eq(response.payload.data),
             ]
             # An answer that its block refuses holds up the port; so blocks accept at once what they

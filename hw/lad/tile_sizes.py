@@ -230,7 +230,7 @@ class TileSizes(Parameters):
         return max(region.end for region in self.regions.values())
 
     @property
-    def address_bits(self) -> int:
+    def address_width(self) -> int:
         return (self.memory_rows - 1).bit_length()
 
     @property

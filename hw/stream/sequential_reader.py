@@ -9,6 +9,7 @@ from hw.component import Component
 from hw.layout import FLAG, address, count, index
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
+from hw.stream.memory_port import MemoryPort
 from hw.stream.reorder_buffer import ReorderBuffer
 
 
@@ -68,17 +69,10 @@ class SequentialReaderParameters(Parameters):
             {"address": address(self.address_width), "words": count(range(self.longest + 1))}
         )
 
-    @property
-    def request_layout(self) -> data.StructLayout:
-        """``tag`` and ``address`` of a word."""
-        return data.StructLayout(
-            {"tag": index(range(self.depth)), "address": address(self.address_width)}
-        )
-
-    def response_layout(self, shape=None) -> data.StructLayout:
-        """``tag`` of the request and the word's ``data``."""
+    def memory(self, shape=None) -> MemoryPort:
+        """The memory, of which the reader only reads; a tag is the number of a slot."""
         shape = unsigned(self.data_width) if shape is None else shape
-        return data.StructLayout({"tag": index(range(self.depth)), "data": shape})
+        return MemoryPort(index(range(self.depth)), self.address_width, shape)
 
     def output_layout(self, shape=None) -> data.StructLayout:
         """The word's ``data``, and ``last`` on the last word of a command."""
@@ -141,8 +135,7 @@ class SequentialReader(Component[SequentialReaderParameters]):
         p = self.parameters
         return {
             "command": stream_in(p.command_layout, "What to read."),
-            "request": stream_out(p.request_layout, "To the memory."),
-            "response": stream_in(p.response_layout(self._shape), "From the memory, in any order."),
+            **p.memory(self._shape).ports(reads_only=True),
             "o": stream_out(
                 p.output_layout(self._shape),
                 "The words of one command after the other, in order of address.",

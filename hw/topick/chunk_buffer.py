@@ -8,9 +8,10 @@ from amaranth.lib import data, memory
 from amaranth.utils import exact_log2
 
 from hw.component import Component
-from hw.layout import FLAG, address, index, integer, position
+from hw.layout import FLAG, index, integer, position
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
+from hw.stream.memory_port import MemoryPort
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +23,7 @@ class ChunkBufferParameters(Parameters):
         Elements of a key or value, bits of each, and bits of each in a chunk.
     row_bits
         Bits of a row's number.
-    address_bits
+    address_width
         Bits of an address in the memory.
     label_bits
         Bits of a tag that the buffer passes through.
@@ -33,7 +34,7 @@ class ChunkBufferParameters(Parameters):
     bits: int = 12
     chunk_bits: int = 4
     row_bits: int = 10
-    address_bits: int = 13
+    address_width: int = 13
     label_bits: int = 11
 
     def __post_init__(self):
@@ -42,7 +43,7 @@ class ChunkBufferParameters(Parameters):
         for name in ("d", "chunk_bits"):
             value = getattr(self, name)
             require(value >= 1, f"{name} must be at least 1", value)
-        for name in ("row_bits", "address_bits", "label_bits"):
+        for name in ("row_bits", "address_width", "label_bits"):
             value = getattr(self, name)
             require(1 <= value <= 64, f"{name} must be between 1 and 64", value)
         whole = self.bits >= self.chunk_bits and self.bits % self.chunk_bits == 0
@@ -53,9 +54,9 @@ class ChunkBufferParameters(Parameters):
     @classmethod
     def presets(cls) -> dict[str, "ChunkBufferParameters"]:
         return {
-            "small": cls(8, 4, 6, 2, row_bits=4, address_bits=7, label_bits=5),
+            "small": cls(8, 4, 6, 2, row_bits=4, address_width=7, label_bits=5),
             "default": cls(),
-            "paper": cls(rows=128, row_bits=11, address_bits=14),
+            "paper": cls(rows=128, row_bits=11, address_width=14),
         }
 
     @property
@@ -73,32 +74,33 @@ class ChunkBufferParameters(Parameters):
         return 2 * self.chunks
 
     @functools.cached_property
-    def tag_layout(self) -> data.StructLayout:
-        """``value``: of V, else of K. Its ``chunk`` and ``row``. ``label``: passed through."""
-        return data.StructLayout(
-            {
-                "value": FLAG,
-                "chunk": index(range(self.chunks)),
-                "row": position(self.row_bits),
-                "label": integer(self.label_bits),
-            }
-        )
-
-    @functools.cached_property
-    def request_layout(self) -> data.StructLayout:
-        """``tag``, and the chunk's ``address`` in the memory."""
-        return data.StructLayout({"tag": self.tag_layout, "address": address(self.address_bits)})
-
-    @functools.cached_property
-    def response_layout(self) -> data.StructLayout:
-        """``tag``: as requested. ``data``: the bits of each element."""
-        chunk = data.ArrayLayout(self.chunk_bits, self.d)
-        return data.StructLayout({"tag": self.tag_layout, "data": chunk})
+    def memory(self) -> MemoryPort:
+        row = data.ArrayLayout(self.chunk_bits, self.d)
+        return chunk_memory(self.chunks, self.row_bits, self.label_bits, self.address_width, row)
 
     @functools.cached_property
     def clear_layout(self) -> data.StructLayout:
         """Whether the chunks of ``keys``, of ``values`` are forgotten."""
         return data.StructLayout({"keys": FLAG, "values": FLAG})
+
+
+def chunk_memory(
+    chunks: int, row_bits: int, label_bits: int, address_width: int, row: data.ArrayLayout
+) -> MemoryPort:
+    """A lane's memory, whose rows are chunks: the same bits of each element of a key or value.
+
+    In a tag is whether the chunk is of a ``value``, else of a key; its ``chunk`` and ``row`` of the
+    lane; and a ``label``: the slot of the scoreboard, or the probability of a value.
+    """
+    tag = data.StructLayout(
+        {
+            "value": FLAG,
+            "chunk": index(range(chunks)),
+            "row": position(row_bits),
+            "label": integer(label_bits),
+        }
+    )
+    return MemoryPort(tag, address_width, row)
 
 
 class ChunkBuffer(Component[ChunkBufferParameters]):
@@ -152,24 +154,24 @@ class ChunkBuffer(Component[ChunkBufferParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "request": stream_in(p.request_layout, "Chunks to read."),
-            "memory_request": stream_out(p.request_layout, "Requests that miss, in order."),
-            "memory_response": stream_in(p.response_layout, "From the memory, in any order."),
-            "response": stream_out(p.response_layout, "One for each request, in any order."),
+            "request": stream_in(p.memory.read_layout, "Chunks to read."),
+            "memory_request": stream_out(p.memory.read_layout, "Requests that miss, in order."),
+            "memory_response": stream_in(p.memory.response_layout, "From it, in any order."),
+            "response": stream_out(p.memory.response_layout, "One for each request, in any order."),
             "clear": stream_in(p.clear_layout, "Kinds of chunks to forget: of keys, of values."),
         }
 
     def elaborate(self, platform):
         m = Module()
         p, request, response = self.parameters, self.request, self.response
-        word = p.response_layout["data"].shape
+        word = p.memory.response_layout["data"].shape
         m.submodules.chunks = chunks = memory.Memory(shape=word, depth=p.planes * p.rows, init=[])
         read, write = chunks.read_port(), chunks.write_port()
         kept = self._kept(m, request.payload.tag, write.en)
 
         # A miss goes to the output register of memory requests, a hit reads the memory.
         hit_valid = Signal()  # the memory's read register holds a hit's chunk
-        hit_tag = Signal(p.tag_layout, reset_less=True)
+        hit_tag = Signal(p.memory.tag, reset_less=True)
         hit_data = Signal(word)
         hit_free = Signal()
         miss_free = Signal()

@@ -7,9 +7,10 @@ from typing import Any
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data
 
-from hw.layout import FLAG, FixedPoint, Integer, address, count, index, integer, position
+from hw.layout import FLAG, FixedPoint, Integer, count, index, integer, position
 from hw.parameters import Parameters, require
-from hw.topick.chunk_buffer import ChunkBufferParameters
+from hw.stream.memory_port import MemoryPort
+from hw.topick.chunk_buffer import ChunkBufferParameters, chunk_memory
 from hw.topick.dag import HEADROOM, DagParameters
 from hw.topick.lane_layouts import sums_layout
 from hw.topick.margin_generator import MarginGeneratorParameters
@@ -243,7 +244,7 @@ class TopickCoreParameters(Parameters):
             bits=self.bits,
             chunk_bits=self.chunk_bits,
             row_bits=self.row_bits,
-            address_bits=self.address_bits,
+            address_width=self.address_width,
             label_bits=self.label_bits,
         )
 
@@ -258,7 +259,7 @@ class TopickCoreParameters(Parameters):
         return self.kv_heads_of_lane * 2 * self.lane.chunks
 
     @property
-    def address_bits(self) -> int:
+    def address_width(self) -> int:
         return (self.planes - 1).bit_length() + self.row_bits
 
     @property
@@ -267,35 +268,9 @@ class TopickCoreParameters(Parameters):
         return max((self.entries - 1).bit_length(), self.probability_bits)
 
     @functools.cached_property
-    def tag_layout(self) -> data.StructLayout:
-        """What a response brings back.
-
-        ``value``: it is a chunk of V, otherwise of K. ``chunk`` and ``row`` of the lane. ``label``:
-        the ``slot`` of the scoreboard, or the probability of a value.
-        """
-        return data.StructLayout(
-            {
-                "value": FLAG,
-                "chunk": index(range(self.lane.chunks)),
-                "row": position(self.row_bits),
-                "label": integer(self.label_bits),
-            }
-        )
-
-    @functools.cached_property
-    def read_layout(self) -> data.StructLayout:
-        """A chunk to read."""
-        return data.StructLayout({"tag": self.tag_layout, "address": address(self.address_bits)})
-
-    @functools.cached_property
-    def request_layout(self) -> data.StructLayout:
-        """A chunk to read, or to ``write``."""
-        fields = {name: field.shape for name, field in self.read_layout}
-        return data.StructLayout(fields | {"write": FLAG, "data": self.lane.chunk_layout})
-
-    @functools.cached_property
-    def response_layout(self) -> data.StructLayout:
-        return data.StructLayout({"tag": self.tag_layout, "data": self.lane.chunk_layout})
+    def memory(self) -> MemoryPort:
+        sizes = self.lane.chunks, self.row_bits, self.label_bits, self.address_width
+        return chunk_memory(*sizes, self.lane.chunk_layout)
 
     @functools.cached_property
     def job_layout(self) -> data.StructLayout:

@@ -57,8 +57,8 @@ class LaneGroup(Component[TopickCoreParameters]):
                 "The job's; constant while a head is in step 0.",
             ),
             "query": stream_in(p.head_layout),
-            "request": stream_out(p.read_layout).array(lanes),
-            "response": stream_in(p.response_layout).array(lanes),
+            "request": stream_out(p.memory.read_layout).array(lanes),
+            "response": stream_in(p.memory.response_layout).array(lanes),
             "decided": stream_out(p.decided_layout).array(lanes),
             "o": stream_out(p.head_output_layout),
         }

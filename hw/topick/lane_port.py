@@ -37,8 +37,8 @@ class LanePort(Component[TopickCoreParameters]):
             "value_head": wire_in(p.kv_head_index, "The kv head of the values' requests, step 1."),
             "key_request": stream_in(p.lane.tag_layout),
             "value_request": stream_in(data.StructLayout(value)),
-            "request": stream_out(p.read_layout),
-            "response": stream_in(p.response_layout),
+            "request": stream_out(p.memory.read_layout),
+            "response": stream_in(p.memory.response_layout),
             "key_response": stream_out(p.lane.response_layout),
             "value_response": stream_out(data.StructLayout(response)),
         }
@@ -51,7 +51,7 @@ class LanePort(Component[TopickCoreParameters]):
         is_value = Signal()
         head = Signal.like(self.key_head)
         plane = Signal(range(p.planes))
-        read = Signal(p.read_layout)
+        read = Signal(p.memory.read_layout)
         m.d.comb += [
             # Keys go first: step 0 decides how soon the next head can start, values only follow.
             room.eq(~self.request.valid | self.request.ready),

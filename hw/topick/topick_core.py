@@ -85,12 +85,12 @@ class TopickCore(Component[TopickCoreParameters]):
             "kv": stream_in(p.row_layout, "Codes of K and V of each kv head in turn."),
             "q": stream_in(p.query_layout, "One for each head."),
             "request": stream_out(
-                p.request_layout,
+                p.memory.request_layout,
                 "To each lane's memory, of p.planes times `rows` words of a chunk of d "
                 "elements. A write is complete when it is accepted.",
             ).array(p.lanes),
             "response": stream_in(
-                p.response_layout,
+                p.memory.response_layout,
                 "Chunks read, in any order; with `pruning` off in the order of the requests.",
             ).array(p.lanes),
             "decided": stream_out(

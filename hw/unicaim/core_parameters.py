@@ -14,8 +14,9 @@ from hw.attention.special_function_unit import (
     SpecialFunctionUnitParameters,
 )
 from hw.attention.weighted_rows import WeightedRowsParameters
-from hw.layout import FLAG, FixedPoint, address, count, index, integer
+from hw.layout import FLAG, FixedPoint, count, index, integer
 from hw.parameters import Parameters, require, require_one_of
+from hw.stream.memory_port import MemoryPort
 from hw.unicaim.adc_bank import AdcBankParameters
 from hw.unicaim.array import ArrayParameters
 from hw.unicaim.cell_array import CellArrayParameters
@@ -269,24 +270,13 @@ class UnicaimCoreParameters(Parameters):
         return data.StructLayout({"divisor": FP16, **unit, "x": self.row_layout})
 
     @property
-    def address_bits(self) -> int:
+    def address_width(self) -> int:
         return (self.kv_heads - 1).bit_length() + 1 + (self.rows - 1).bit_length()
 
     @functools.cached_property
-    def request_layout(self) -> data.StructLayout:
-        """A row to read, or to ``write`` with ``data``. An address is | kv head | V | row |."""
-        return data.StructLayout(
-            {
-                "tag": index(range(self.depth)),
-                "address": address(self.address_bits),
-                "write": FLAG,
-                "data": self.row_layout,
-            }
-        )
-
-    @functools.cached_property
-    def response_layout(self) -> data.StructLayout:
-        return data.StructLayout({"tag": index(range(self.depth)), "data": self.row_layout})
+    def memory(self) -> MemoryPort:
+        """The memory of K and V. An address is | kv head | V | row |."""
+        return MemoryPort(index(range(self.depth)), self.address_width, self.row_layout)
 
     @functools.cached_property
     def output_layout(self) -> data.StructLayout:

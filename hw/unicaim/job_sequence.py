@@ -42,7 +42,7 @@ class JobSequence(Component[UnicaimCoreParameters]):
             "row": stream_in(p.manager.output_layout),
             "records": stream_out(accumulation_layout(p)),
             "converter": stream_out(p.converter.input_layout),
-            "write": stream_out(p.request_layout),
+            "write": stream_out(p.memory.request_layout),
             "heads": stream_out(query_layout(p), "One for each query."),
             "operands": stream_out(operand_shape(p), "With each of these, for the exact stage."),
         }

@@ -28,7 +28,7 @@ class RowFetch(Component[UnicaimCoreParameters]):
             if p.exact == "cells"
             else {}
         )
-        where = data.StructLayout({"address": address(p.address_bits), "last": FLAG})
+        where = data.StructLayout({"address": address(p.address_width), "last": FLAG})
         return {
             "i": stream_in(row, "Rows of one head after the other."),
             "context": wire_in(p.context, "Context of the head."),

@@ -108,11 +108,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
                 p.row_layout, "For each STEP and PRESET its row of K, then its row of V, FP16."
             ),
             "q": stream_in(p.q_layout, "Queries of a STEP."),
-            "request": stream_out(
-                p.request_layout,
-                "To the memory of K and V. A write is complete when the request is accepted.",
-            ),
-            "response": stream_in(p.response_layout, "Rows read, in any order."),
+            **p.memory.ports(),
             "o": stream_out(p.output_layout, "Results, one for each query."),
             "report": stream_out(p.report_layout, "One for each job but LOAD."),
             **selected,
@@ -260,8 +256,10 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
     def _memory(self, m: Module, write, reads, rows) -> None:
         """Rows written and rows read share the port."""
         p = self.parameters
-        m.submodules.reorder = reorder = ReorderBuffer(p.depth, p.address_bits, p.row_layout)
-        m.submodules.port = port = Arbiter(ArbiterParameters(inputs=2), shape=p.request_layout)
+        m.submodules.reorder = reorder = ReorderBuffer(p.depth, p.address_width, p.row_layout)
+        m.submodules.port = port = Arbiter(
+            ArbiterParameters(inputs=2), shape=p.memory.request_layout
+        )
         # Writes of new rows are rare and short, so sharing the port in turn costs a cycle or two.
         wiring.connect(m, write, port.i[0])
         wiring.connect(m, reads, reorder.i)

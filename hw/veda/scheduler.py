@@ -143,7 +143,7 @@ class Scheduler(Component[SchedulerParameters]):
             "run": stream_out(
                 p.reader.command_layout, "Runs of slots for the reader to read, K and V in turn."
             ),
-            "lookup": stream_in(p.reader.request_layout, "The reader's requests, by slot."),
+            "lookup": stream_in(p.reader.memory().read_layout, "The reader's requests, by slot."),
             "request": stream_out(p.request_layout, "Rows to write and to read."),
             "head": stream_out(1, "For each run of K, whether its head is the step's last."),
         }

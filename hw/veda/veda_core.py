@@ -257,7 +257,7 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
         m = Module()
         p = self.parameters
         m.submodules.scheduler = schedule = Scheduler(p.schedule)
-        m.submodules.port = port = RowPort(p.request_layout)
+        m.submodules.port = port = RowPort(p.memory)
         m.submodules.reader = reader = SequentialReader(p.reader, p.row_layout)
         m.submodules.attention = attention = ComparedRows(p.attention)
         m.submodules.voting_engine = voting = VotingEngine(p.schedule.voting)

@@ -17,6 +17,7 @@ from hw.attention.decode_core import DecodeParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import SESSION_PAUSE, Stimulus
+from sim.testbenches.memory import memory_of
 from sim.testbenches.operands import to_fp16
 from sim.testbenches.strategies import sometimes
 
@@ -145,7 +146,7 @@ class DecodeBench(ABC, Generic[P]):
         rows = self.stored().reshape(-1, p.row_layout.length)
         empty = np.zeros((len(rows), payload.words(p.row_layout)), np.uint32)
         after = packed_rows(p, rows) if checked else None
-        return Memory(empty, "request", "response", write="write", write_data="data", after=after)
+        return memory_of(empty, after)
 
 
 def packed_rows(p: DecodeParameters, rows: np.ndarray) -> np.ndarray:

@@ -7,14 +7,16 @@ from amaranth.sim import Simulator
 
 from hw.attention import head_order, row_port
 from hw.attention.head_order import HeadOrder, HeadOrderParameters
-from hw.attention.row_port import RowPort, request_layout
+from hw.attention.row_port import RowPort
 from hw.attention.step_sequence import StepSequence
+from hw.layout import index
+from hw.stream.memory_port import MemoryPort
 from sim.checks.formal.specs import StreamRulesSpec, surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block, prove_stream_rules
 
 SIZES = HeadOrderParameters(heads=5, kv_heads=3, parallel=2)
-PORT = request_layout(2, 3, 2)
+PORT = MemoryPort(index(range(2)), 3, 2)
 
 
 def test_rules_of_the_head_order():

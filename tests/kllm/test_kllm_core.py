@@ -151,8 +151,8 @@ def test_reset_in_mid_product(simulator, shipped_trace):
         build(SMALL, real_products(SMALL, shipped_trace, count, columns=n)[0], RNG(8), [])
         for count, n in ((2, 40), (3, 8))
     )
-    whole = cut.memories["weights"]
-    cut.memories["weights"] = dataclasses.replace(whole, contents=whole.contents[:90])
+    whole = cut.memories["memory"]
+    cut.memories["memory"] = dataclasses.replace(whole, contents=whole.contents[:90])
     if simulator == "icarus":
         simulation = CocotbSimulation(design, simulator)
         broken, outcome = simulation.run([(cut, "none"), (clean, "none")], 1, timing=timing)
@@ -160,8 +160,8 @@ def test_reset_in_mid_product(simulator, shipped_trace):
         harness = Harness(design)
         # Both in one model: resetting it is what the harness does before a stimulus.
         broken, outcome = (harness.run(j, PATTERNS["none"], 1, timing) for j in (cut, clean))
-    assert "weights" in broken.failure
-    under_way = np.sum(broken.memories["weights"].offered < 0)
+    assert "memory" in broken.failure
+    under_way = np.sum(broken.memories["memory"].offered < 0)
     assert 8 <= under_way <= SMALL.depth
     assert 0 < len(broken.outputs["y"]) < 40
     assert outcome.failure is None
@@ -355,7 +355,7 @@ def test_slow_memory(small, shipped_trace, timing, rate):
     outcome = check(small, stimulus, timing=timing)
     check(small, stimulus, "bursts", timing=timing)
     words = 4 * SMALL.words(SMALL.k, 20)
-    use = outcome.memories["weights"]
+    use = outcome.memories["memory"]
     assert use.rows_read == words
     if rate is not None:
         assert words * rate <= outcome.cycles <= 1.05 * words * rate + SMALL.latency + 64

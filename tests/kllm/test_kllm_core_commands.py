@@ -91,7 +91,7 @@ def test_a_batch_shares_its_columns(default, shipped_trace):
     for name, stimulus in (("batch", batch), ("single", single)):
         timing = MemoryTiming((20, 20), interval=4)
         outcome = check(default, stimulus, timing=timing)
-        read[name] = outcome.memories["weights"].rows_read
+        read[name] = outcome.memories["memory"].rows_read
         cycles[name] = outcome.cycles
         assert check(default, stimulus).cycles == stimulus.cycles
     assert read == {"batch": p.words(576, 64), "single": 4 * p.words(576, 64)}

@@ -168,7 +168,7 @@ def test_a_wrong_weight_is_located(quantised, layers, name):
     model = Products(quantised, made)
     attentions = model.dense()
     model.hidden(PROMPT, attentions)
-    rows = made[1]._session.contents["weights"]
+    rows = made[1]._session.contents["memory"]
     rows[made[1]._address[name, 0, 0] + 1 + 4, 0] ^= 8  # second column, second word, first position
     with pytest.raises(Difference) as raised:
         model.hidden(NEXT, attentions, start=2)
@@ -291,7 +291,7 @@ def test_a_wrong_key_is_located(design, quantised):
 
     def broken(contents):
         write(contents)
-        layer._session.contents["weights"][2, 0] ^= 8  # behind the scales: the first key
+        layer._session.contents["memory"][2, 0] ^= 8  # behind the scales: the first key
 
     layer._write = broken
     with pytest.raises(Difference, match=r"layer 1, token 2: .*stream (y|outliers)"):

@@ -47,7 +47,7 @@ class ObservedMd(Component[ObservedMdParameters]):
         return {
             "command": stream_in(command_layout(p)),
             "key": stream_in(key_layout(p)),
-            "counters": stream_in(p.row),
+            "counters": stream_in(p.row_layout),
             "written": stream_out(counter_row_layout(p)),
             "correction": stream_out(correction_layout()),
             "g": stream_out(g_layout(p)),

@@ -159,7 +159,7 @@ SMALLEST = (
             "bits": 1,
             "chunk_bits": 1,
             "row_bits": 1,
-            "address_bits": 1,
+            "address_width": 1,
             "label_bits": 1,
         },
     ),

@@ -283,7 +283,7 @@ def test_any_memory(reader, shipped_trace, timing):
     for trace, stall in itertools.product((None, shipped_trace), PATTERNS):
         stimulus = testbench.stimulus(p, trace, 60, seed=9)
         outcome = run(reader, stimulus, stall, TIMINGS[timing])
-        use = outcome.memories["words"]
+        use = outcome.memories["memory"]
         assert use.rows_read == len(stimulus.outputs["o"]) > 300
         if TIMINGS[timing].reorder:
             assert (np.diff(use.offered) < 0).any()
@@ -317,7 +317,7 @@ def test_timeline_is_the_hardware(reader):
         count = min(p.longest, 100)
         stimulus = build(p, contents, np.array([5]), np.array([count]), [])
         outcome = run(reader, stimulus, timing=timing)
-        use = outcome.memories["words"]
+        use = outcome.memories["memory"]
         requested, answered, output = timeline(use.offered - use.accepted, p.depth)
         assert (requested == use.accepted).all() and (answered == use.offered).all()
         assert (output == outcome.cycles_of["o"]).all()

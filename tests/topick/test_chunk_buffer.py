@@ -14,9 +14,9 @@ from hw.topick.chunk_buffer import ChunkBuffer, ChunkBufferParameters
 
 SIZES = {
     "small": ChunkBufferParameters.preset("small"),
-    "all rows": ChunkBufferParameters(4, 3, 3, 1, row_bits=2, address_bits=5, label_bits=6),
-    "one row": ChunkBufferParameters(1, 2, 4, 2, row_bits=1, address_bits=3, label_bits=3),
-    "one chunk": ChunkBufferParameters(2, 1, 5, 5, row_bits=3, address_bits=4, label_bits=7),
+    "all rows": ChunkBufferParameters(4, 3, 3, 1, row_bits=2, address_width=5, label_bits=6),
+    "one row": ChunkBufferParameters(1, 2, 4, 2, row_bits=1, address_width=3, label_bits=3),
+    "one chunk": ChunkBufferParameters(2, 1, 5, 5, row_bits=3, address_width=4, label_bits=7),
 }
 TIMEOUT_CYCLES = 500
 
@@ -56,7 +56,7 @@ class Loop:
 
 def address_of(p: ChunkBufferParameters, chunk) -> int:
     value, number, row = chunk
-    return ((value * p.chunks + number << p.row_bits) + row) % (1 << p.address_bits)
+    return ((value * p.chunks + number << p.row_bits) + row) % (1 << p.address_width)
 
 
 def next_beat(loop: Loop):
@@ -70,7 +70,7 @@ def next_beat(loop: Loop):
         return None if waiting else {"keys": item == 0, "values": item == 1}
     if item in loop.pending.values() or len(loop.pending) == 1 << p.label_bits:
         return None
-    while any(tag >> p.tag_layout["label"].offset == loop.label for tag in loop.pending):
+    while any(tag >> p.memory.tag["label"].offset == loop.label for tag in loop.pending):
         loop.label = (loop.label + 1) % (1 << p.label_bits)
     return {"value": item[0], "chunk": item[1], "row": item[2], "label": loop.label}
 

@@ -22,7 +22,7 @@ from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
-SIZE = ChunkBufferParameters(2, 1, 2, 1, row_bits=2, address_bits=2, label_bits=1)
+SIZE = ChunkBufferParameters(2, 1, 2, 1, row_bits=2, address_width=2, label_bits=1)
 
 
 class ChunkSpec(Elaboratable):
@@ -50,7 +50,7 @@ class ChunkSpec(Elaboratable):
         self.dut, self._inductive = dut, inductive
         p = dut.parameters
         self.place = Signal(1 + len(Value.cast(dut.request.payload.tag.chunk)) + p.row_bits)
-        self.word, self.address = Signal(p.d * p.chunk_bits), Signal(p.address_bits)
+        self.word, self.address = Signal(p.d * p.chunk_bits), Signal(p.address_width)
         self.kept = Signal()
         self.out, self.asked, self.hit = Signal(2), Signal(2), Signal(2)
         self._waited = {name: Signal(name=f"waited_{name}") for name in dut.signature.members}
@@ -186,7 +186,7 @@ class ChunkSpec(Elaboratable):
         dut, p = self.dut, self.dut.parameters
         hit_valid, hit_tag = internals.signal("hit_valid"), internals.signal("hit_tag")
         hit_first = internals.signal("hit_first")
-        tag = type(dut.request.payload.tag)(p.tag_layout, hit_tag)
+        tag = type(dut.request.payload.tag)(p.memory.tag, hit_tag)
         hit_here = hit_valid & self._is_here(tag)
         planes = Array(internals.signal(f"kept_{number}") for number in range(p.planes))
         plane = Signal(range(p.planes))

@@ -32,7 +32,7 @@ class PortSpec(Elaboratable):
             dut.value_head.eq(AnySeq(len(dut.value_head))),
         ]
         key, value = dut.key_request, dut.value_request
-        expected = Signal(p.read_layout)
+        expected = Signal(p.memory.read_layout)
         waiting = Signal()
         takes_key, takes_value = key.valid & key.ready & ~first, value.valid & value.ready & ~first
         head = Signal(2)

@@ -220,7 +220,7 @@ def reads_of(core, stimulus, outcome, decisions):
         part = slice(lane % jobs.parameters.lanes_per_head, None, jobs.parameters.lanes_per_head)
         for job, made in zip(stimulus.work, decisions, strict=True):
             keys[lane] += sum(made[w.number].read[part].sum() for w in jobs.heads_of(lane, job))
-    total = np.array([outcome.memories[f"lane_{lane}"].rows_read for lane in range(len(keys))])
+    total = np.array([outcome.memories[f"memory__{lane}"].rows_read for lane in range(len(keys))])
     return keys, total - keys
 
 

@@ -20,6 +20,7 @@ from hw.kllm.rms_factor import RmsFactorParameters
 from hw.kllm.softmax import SoftmaxParameters
 from hw.layout import FLAG, address, count, index, mask
 from hw.parameters import Parameters, require
+from hw.stream.memory_port import MemoryPort
 
 BEAT = 16
 """Values in one beat of a vector."""
@@ -350,15 +351,9 @@ class CoreParameters(Parameters):
         return sets * -(-k // self.segment) + -(-sets // self.scale_sets)
 
     @cached_property
-    def request_layout(self) -> data.StructLayout:
-        """``tag`` and ``address`` of a word."""
-        where = address(self.address_width)
-        return data.StructLayout({"tag": index(range(self.depth)), "address": where})
-
-    @cached_property
-    def response_layout(self) -> data.StructLayout:
-        """``tag`` of the request and the word's ``data``."""
-        return data.StructLayout({"tag": index(range(self.depth)), "data": self.word_layout})
+    def memory(self) -> MemoryPort:
+        """The memory, of which the core only reads."""
+        return MemoryPort(index(range(self.depth)), self.address_width, self.word_layout)
 
     @cached_property
     def stored_layout(self) -> data.StructLayout:

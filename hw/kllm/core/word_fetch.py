@@ -37,8 +37,7 @@ class WordFetch(Component[CoreParameters]):
                 command_layouts(p)["word_fetch"],
                 "First address of a product's words, words of a set, sets, and vectors.",
             ),
-            "request": stream_out(p.request_layout, "To the memory."),
-            "response": stream_in(p.response_layout, "From the memory, in any order."),
+            **p.memory.ports(reads_only=True),
             "words": stream_out(
                 fetched_layout(p), "The products' words with their columns' scales."
             ),

@@ -56,9 +56,9 @@ class AcLane(Component[LadTileParameters]):
             "power": wire_in(POWER_BITS, "Stable from an operation with ``scaled`` to its sum."),
             "x": wire_in(FP16),
             "y": wire_in(FP16),
-            "vec": wire_in(p.row),
-            "q": wire_in(p.row),
-            "base": wire_in(p.wide_row),
+            "vec": wire_in(p.row_layout),
+            "q": wire_in(p.row_layout),
+            "base": wire_in(p.wide_row_layout),
             "base_zero": wire_in(1, "``base`` counts as 0."),
             "base_s": wire_in(FP32),
             "set": wire_in(
@@ -67,14 +67,14 @@ class AcLane(Component[LadTileParameters]):
                 "(They take base - 0, so that this needs no multiplexer behind the adders.)",
             ),
             "join": wire_in(1, "Accumulators add ``other`` and ``other_s``, likewise."),
-            "other": wire_in(p.wide_row, "Vector that `join` adds to ``acc``."),
+            "other": wire_in(p.wide_row_layout, "Vector that `join` adds to ``acc``."),
             "other_s": wire_in(FP32, "Scalar that `join` adds to ``acc_s``."),
             "base_wanted": wire_out(1),
-            "acc": wire_out(p.wide_row),
+            "acc": wire_out(p.wide_row_layout),
             "acc_s": wire_out(FP32),
             "done": wire_out(1, "``acc`` has the sum of an operation with ``last``."),
             "product_valid": wire_out(1),
-            "product": wire_out(p.row),
+            "product": wire_out(p.row_layout),
             "dot_valid": wire_out(1),
             "dot_product": wire_out(FP16),
             **linear_ports(p, "the VPU, while nothing else is under way."),
@@ -198,7 +198,7 @@ class AcLane(Component[LadTileParameters]):
 
 def _operands_layout(p: LadTileParameters) -> data.StructLayout:
     flags = dict.fromkeys(OPERAND_FLAGS, FLAG)
-    return data.StructLayout({"x": FP16, "vec": p.row, **flags})
+    return data.StructLayout({"x": FP16, "vec": p.row_layout, **flags})
 
 
 def _tag_layout() -> data.StructLayout:

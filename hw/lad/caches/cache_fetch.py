@@ -26,8 +26,8 @@ class CacheFetch(Component[LadTileParameters]):
             "free": wire_in(
                 count(range(p.cache_rows + 1)), "Rows whose place is free, as the store's."
             ),
-            "request": stream_out(p.fetch_layout),
-            "response": stream_in(p.answer_layout),
+            "request": stream_out(p.block_memory.read_layout),
+            "response": stream_in(p.block_memory.response_layout),
             "cache": stream_out(cache_row_layout(p)),
         }
 
@@ -39,7 +39,7 @@ class CacheFetch(Component[LadTileParameters]):
         request, response, cache = self.request, self.response, self.cache
         m.d.comb += [
             cache.valid.eq(response.valid),
-            cache.payload.row.eq(response.payload.label),
+            cache.payload.row.eq(response.payload.tag),
             cache.payload.data.eq(response.payload.data),
             response.ready.eq(cache.ready),
         ]
@@ -61,7 +61,7 @@ class CacheFetch(Component[LadTileParameters]):
                     2 * p.d + Mux(index == 0, p.cache_rows - 2 * p.d - 1, index - 1),
                 )
             ),
-            request.payload.label.eq(row),
+            request.payload.tag.eq(row),
             request.payload.address.eq(p.regions["cache"].address_of(head, row)),
         ]
         with m.FSM():

@@ -86,11 +86,11 @@ class CacheStore(Component[LadTileParameters]):
                 range(p.columns + 1),
                 "Number of the column in each lane; behind the last one, the vectors.",
             ),
-            "bases": wire_out(data.ArrayLayout(p.wide_row, LANES)),
+            "bases": wire_out(data.ArrayLayout(p.wide_row_layout, LANES)),
             "zero": wire_out(1, "`bases` count as 0: the head has been cleared."),
             "scalars": wire_out(data.ArrayLayout(FP32, 2), "E, F."),
             "sums": wire_in(
-                data.ArrayLayout(p.wide_row, LANES), "New columns, or new C, B, D and E, F."
+                data.ArrayLayout(p.wide_row_layout, LANES), "New columns, or new C, B, D and E, F."
             ),
             "sums_s": wire_in(data.ArrayLayout(FP32, 2), "New E and F, with `set_vectors`."),
             "set_vectors": wire_in(
@@ -371,4 +371,4 @@ def column_after(p: LadTileParameters, lane: Signal, number: Signal) -> tuple[Va
 
 def cache_row_layout(p: LadTileParameters) -> data.StructLayout:
     """A row of the caches, with its number, see :attr:`LadTileParameters.cache_rows`."""
-    return data.StructLayout({"row": index(range(p.cache_rows)), "data": p.row})
+    return data.StructLayout({"row": index(range(p.cache_rows)), "data": p.row_layout})

@@ -36,8 +36,8 @@ class CacheUpdate(Component[LadTileParameters]):
             "change": wire_in(1, "Record a position's change, with its rows."),
             "minus": wire_in(index(MODE_BITS), "Mode that the position leaves, 0 for none."),
             "plus": wire_in(index(MODE_BITS), "Mode that the position gets, 0 for none."),
-            "k": wire_in(p.row, "Row of K of the position that changes."),
-            "v": wire_in(p.row, "Row of V of the position that changes."),
+            "k": wire_in(p.row_layout, "Row of K of the position that changes."),
+            "v": wire_in(p.row_layout, "Row of V of the position that changes."),
             "terms": wire_out(range(2 * p.updates + 1), "Number of terms of all changes."),
             "begin": wire_in(1, "There are terms: begin with the vectors in the next cycle."),
             "go": wire_out(1, "The lanes begin `operations`."),
@@ -120,5 +120,5 @@ class CacheUpdate(Component[LadTileParameters]):
 
 def operation_layout(p: LadTileParameters) -> data.StructLayout:
     """A lane's operation: factors ``x`` and ``y``, a vector, and what to do with their product."""
-    shapes = {"x": FP16, "y": FP16, "vec": p.row}
+    shapes = {"x": FP16, "y": FP16, "vec": p.row_layout}
     return data.StructLayout({name: shapes.get(name, FLAG) for name in OPERATION})

@@ -28,7 +28,7 @@ class CounterRows(Component[LadTileParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "counters": stream_in(p.row, "Rows from the memory, in order."),
+            "counters": stream_in(p.row_layout, "Rows from the memory, in order."),
             "written": stream_out(counter_row_layout(p), "Rows to write back."),
             "valid": wire_in(1, "A position is there."),
             "position": wire_in(
@@ -87,4 +87,4 @@ class CounterRows(Component[LadTileParameters]):
 def counter_row_layout(p: LadTileParameters) -> data.StructLayout:
     """A row of counters, with its number in the head's table."""
     row = index(range(max(2, p.regions["counter"].rows)))
-    return data.StructLayout({"row": row, "data": p.row})
+    return data.StructLayout({"row": row, "data": p.row_layout})

@@ -43,16 +43,16 @@ class NarrowOperands(Component[LadTileParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "bases": wire_in(data.ArrayLayout(p.wide_row, LANES), "Columns or vectors."),
+            "bases": wire_in(data.ArrayLayout(p.wide_row_layout, LANES), "Columns or vectors."),
             "scalars": wire_in(data.ArrayLayout(FP32, 2), "E, F."),
             "maximum": wire_in(FP16, "m of the head."),
             "scale": wire_in(1, "Take p from F and m, in the next cycle and until `normalise`."),
             "divides": wire_in(1, "Numerator and denominator take the place of lane 0's base."),
-            "total": wire_in(p.wide_row, "Numerator."),
+            "total": wire_in(p.wide_row_layout, "Numerator."),
             "total_s": wire_in(FP32, "Denominator."),
             "normalise": wire_in(1, "Take e from `total_s` as the power, likewise."),
             "power": wire_out(POWER_BITS, "p."),
-            "vectors": wire_out(data.ArrayLayout(p.row, LANES)),
+            "vectors": wire_out(data.ArrayLayout(p.row_layout, LANES)),
             "e": wire_out(FP16, "E in the cycle before, divided by 2^p."),
             "reciprocal": wire_out(FP16),
             "bad": wire_out(1, "With `divides`: the denominator is not a number above 0."),

@@ -35,8 +35,8 @@ class TermWalk(Component[LadTileParameters]):
             "change": wire_in(1, "Record a position's change, with its rows."),
             "minus": wire_in(index(MODE_BITS), "Mode that the position leaves, 0 for none."),
             "plus": wire_in(index(MODE_BITS), "Mode that the position gets, 0 for none."),
-            "k": wire_in(p.row, "Row of K of the position that changes."),
-            "v": wire_in(p.row, "Row of V of the position that changes."),
+            "k": wire_in(p.row_layout, "Row of K of the position that changes."),
+            "v": wire_in(p.row_layout, "Row of V of the position that changes."),
             "terms": wire_out(range(2 * p.updates + 1), "Number of terms of all changes."),
             "begin": wire_in(1),
             "repeats": wire_in(1),
@@ -46,8 +46,8 @@ class TermWalk(Component[LadTileParameters]):
             "last": wire_out(1, "The term is the last one of its column."),
             "slope": wire_out(FP16, "Slope a of the mode's line."),
             "intercept": wire_out(FP16, "Intercept b of the mode's line."),
-            "k_out": wire_out(p.row, "The position's row of K."),
-            "v_out": wire_out(p.row, "The position's row of V."),
+            "k_out": wire_out(p.row_layout, "The position's row of K."),
+            "v_out": wire_out(p.row_layout, "The position's row of V."),
             "elements": wire_out(
                 data.ArrayLayout(FP16, LANES), "V's element of each lane's column."
             ),

@@ -241,7 +241,9 @@ class CentreScores(Component[LadTileParameters]):
             "dnorm": dnorm,
             "cid": Mux(joins, nearest_centre.best, self.position),
         }
-        old_rows = {name: Signal(p.row, name=f"old_{name}", reset_less=True) for name in TABLES}
+        old_rows = {
+            name: Signal(p.row_layout, name=f"old_{name}", reset_less=True) for name in TABLES
+        }
         its_row, in_row = self.position >> p.element_bits, self.position[: p.element_bits]
         with m.State("DIVIDE"):
             # dnorm; meanwhile the rows that hold the new position are read.

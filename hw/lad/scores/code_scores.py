@@ -27,8 +27,8 @@ class _NewKey:
     def __init__(self, p: LadTileParameters):
         self.first_bit = Signal(range(p.code_rows * 16))  # of the code, from the first row's
         self.offset = Signal(4)  # of the code in its first row
-        self.old_code = Signal(p.row, reset_less=True)
-        self.old_unit = Signal(p.row, reset_less=True)
+        self.old_code = Signal(p.row_layout, reset_less=True)
+        self.old_unit = Signal(p.row_layout, reset_less=True)
         self.waiting = Signal(2)  # for rows: of codes, of units
         self.magnitudes = Signal(data.ArrayLayout(FP16.width - 1, p.d), reset_less=True)
         self.unit = Signal(FP16)
@@ -75,12 +75,12 @@ class CodeScores(Component[LadTileParameters]):
         units_requested = Signal()
         m.submodules.reader = reader = SequentialReader(
             SequentialReaderParameters(
-                address_width=p.address_bits,
+                address_width=p.address_width,
                 data_width=p.row_bits,
                 depth=2 * p.depth,
                 longest=p.code_rows,
             ),
-            shape=p.row,
+            shape=p.row_layout,
         )
         request, response = self.request, self.response
         # Whoever stores has the port; else the tables of units, then the codes.

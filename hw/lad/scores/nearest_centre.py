@@ -45,7 +45,7 @@ class NearestCentre(Component[LadTileParameters]):
             "norm_row": wire_out(
                 index(range(max(2, p.table_rows))), "A row of the centres' lengths is read;"
             ),
-            "norms": wire_in(p.row, "it is here in the next cycle."),
+            "norms": wire_in(p.row_layout, "it is here in the next cycle."),
             "divide": wire_in(1),
             "idle": wire_out(1, "No product is under way."),
             "best": wire_out(p.position),

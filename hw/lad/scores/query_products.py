@@ -36,7 +36,7 @@ class QueryProducts(Component[LadTileParameters]):
                 "FP16 product of each lane's column, to be multiplied by 2^power.",
             ),
             "complete": wire_out(1),
-            "a": wire_out(p.wide_row, "q A in FP32, d numbers, valid with `complete`."),
+            "a": wire_out(p.wide_row_layout, "q A in FP32, d numbers, valid with `complete`."),
             "d": wire_out(FP32, "q D in FP32, valid with `complete`."),
         }
 

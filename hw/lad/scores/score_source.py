@@ -34,7 +34,7 @@ def score_source_ports(p: LadTileParameters) -> Ports:
         "kv_head": wire_in(p.kv_head_index, "The kv head of all of them."),
         "position": wire_in(p.position, "Position of the new key."),
         "old": wire_in(p.number, "Number of positions to score, the first ones."),
-        "k": wire_in(p.row, "The new key."),
+        "k": wire_in(p.row_layout, "The new key."),
         "stored": wire_out(1, "The work on the new key is done."),
         "done": wire_out(1, "All their scores have left."),
         "request": stream_out(
@@ -46,7 +46,7 @@ def score_source_ports(p: LadTileParameters) -> Ports:
             "Work for EAS's two VPUs: products of a vector for each, or, with ``scale``, a vector "
             "times a factor in the first one.",
         ),
-        "vector": stream_in(p.row, "Results of ``scale``."),
+        "vector": stream_in(p.row_layout, "Results of ``scale``."),
         "result": stream_in(result_layout(), "Dot products, in the order of their operations."),
         "score": wire_out(
             score_layout(p), "Scores of positions ``index``, which is even, and ``index`` + 1."
@@ -66,21 +66,25 @@ def source_read_layout(p: LadTileParameters) -> data.StructLayout:
         {
             "table": FLAG,
             "number": index(p.label_bits - 2),
-            "address": address(p.address_bits),
+            "address": address(p.address_width),
             "write": FLAG,
-            "data": p.row,
+            "data": p.row_layout,
         }
     )
 
 
 def source_answer_layout(p: LadTileParameters) -> data.StructLayout:
-    return data.StructLayout({"table": FLAG, "number": index(p.label_bits - 2), "data": p.row})
+    return data.StructLayout(
+        {"table": FLAG, "number": index(p.label_bits - 2), "data": p.row_layout}
+    )
 
 
 def operation_layout(p: LadTileParameters) -> data.StructLayout:
     """``vectors``: one for each VPU, multiplied with its register; or the first one ``scale``d by
     ``factor``."""
-    return data.StructLayout({"scale": FLAG, "factor": FP16, "vectors": data.ArrayLayout(p.row, 2)})
+    return data.StructLayout(
+        {"scale": FLAG, "factor": FP16, "vectors": data.ArrayLayout(p.row_layout, 2)}
+    )
 
 
 def result_layout() -> data.StructLayout:

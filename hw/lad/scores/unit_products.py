@@ -36,7 +36,7 @@ class UnitProducts(Component[LadTileParameters]):
             "row_number": wire_in(
                 index(p.label_bits - 2), "Number of that row in the table of units."
             ),
-            "row": wire_in(p.row, "Units of the row's d positions, FP16."),
+            "row": wire_in(p.row_layout, "Units of the row's d positions, FP16."),
             "valid": wire_in(1, "A pair's dot products are there."),
             "dots": wire_in(result_layout(), "Dot products of a pair of positions, with `valid`."),
             "score": wire_out(score_layout(p)),

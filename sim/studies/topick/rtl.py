@@ -97,7 +97,7 @@ class Core:
             raise ToolError(f"{job.k.shape[1]} tokens, {p.lanes_per_head} lanes a head: {wrong}")
         _, (decided,) = decisions_of(stimulus, outcome.outputs, layouts, outcome.cycles_of)
         read = np.stack([made.read for made in decided])
-        memories = [outcome.memories[f"lane_{lane}"] for lane in range(p.lanes)]
+        memories = [outcome.memories[f"memory__{lane}"] for lane in range(p.lanes)]
         return JobRun(
             cycles=outcome.cycles,
             lane_cycles=[int(use.offered.max(initial=-1)) + 1 for use in memories],

@@ -312,4 +312,4 @@ def build(
     addresses = [matrices.add(product.weight, product.scale) for product in products]
     results = results_of_all(p, products)
     stimulus = stimulus_of(p, products, addresses, results, rng)
-    return dataclasses.replace(stimulus, notes=notes, memories={"weights": matrices.memory()})
+    return dataclasses.replace(stimulus, notes=notes, memories={"memory": matrices.memory()})

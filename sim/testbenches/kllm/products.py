@@ -20,6 +20,7 @@ from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.product_cycles import cycles_of
+from sim.testbenches.memory import memory_of
 from sim.testbenches.strategies import sometimes
 
 
@@ -177,7 +178,7 @@ class Matrices:
         return self._address[key]
 
     def memory(self) -> Memory:
-        return Memory(np.concatenate(self._words), "request", "response")
+        return memory_of(np.concatenate(self._words), written=False)
 
 
 def words_of(p: KllmCoreParameters, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:

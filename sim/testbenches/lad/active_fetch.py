@@ -16,7 +16,6 @@ from hw.lad.active_fetch import (
 )
 from hw.lad.md import key_layout
 from sim.core import payload
-from sim.core.memory import Memory
 from sim.core.stimulus import Mismatch, Stimulus, compare
 from sim.testbenches.lad.active_heads import (
     ActiveHead,
@@ -27,6 +26,7 @@ from sim.testbenches.lad.active_heads import (
     real_heads,
 )
 from sim.testbenches.lad.jobs import layers_of, memory_rows, random_memory
+from sim.testbenches.memory import memory_of
 
 
 class ActiveFetchTestbench:
@@ -110,7 +110,7 @@ def build(
         },
         outputs={
             "key": payload.pack(key_layout(p), key | {"data": shown}),
-            "counters": payload.pack(p.row, {"": np.concatenate(counters)}),
+            "counters": payload.pack(p.row_layout, {"": np.concatenate(counters)}),
             "fetched": payload.pack(
                 fetched_layout(p), {"rows": np.array(read), "hits": np.zeros(count, int)}
             ),
@@ -128,14 +128,6 @@ def build(
         cycles=fetch_cycles(entries, depth=p.depth),
         notes=notes,
         memories={
-            "memory": Memory(
-                stored,
-                "request",
-                "response",
-                tag="label",
-                write="write",
-                write_data="data",
-                after=stored,
-            )
+            "memory": memory_of(stored, stored),
         },
     )

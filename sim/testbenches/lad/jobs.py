@@ -23,6 +23,7 @@ from hw.lad.tile_parameters import LadTileParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Outcome, Stimulus
+from sim.testbenches.memory import memory_of
 from sim.testbenches.operands import to_fp16
 from sim.testbenches.strategies import sometimes
 
@@ -219,18 +220,11 @@ class LadJobs(ABC):
 
     def memory(self) -> Memory:
         p = self.parameters
-        return Memory(
-            memory_rows(p, self._first),
-            "request",
-            "response",
-            write="write",
-            write_data="data",
-            after=memory_rows(p, self.model.memory),
-        )
+        return memory_of(memory_rows(p, self._first), memory_rows(p, self.model.memory))
 
 
 def rows_of(p: LadTileParameters, rows: np.ndarray) -> np.ndarray:
-    return payload.pack(p.row, {"": to_bits(rows)})
+    return payload.pack(p.row_layout, {"": to_bits(rows)})
 
 
 def memory_rows(p: LadTileParameters, rows: np.ndarray) -> np.ndarray:

@@ -67,7 +67,7 @@ def build(p: MdParameters, heads: list[ActiveHead], notes: list[str]) -> Stimulu
         inputs={
             "command": payload.pack(command_layout(p), commands),
             "key": payload.pack(key_layout(p), keys),
-            "counters": payload.pack(p.row, {"": before}),
+            "counters": payload.pack(p.row_layout, {"": before}),
         },
         outputs={
             "written": payload.pack(counter_row_layout(p), written),

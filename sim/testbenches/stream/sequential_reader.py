@@ -6,8 +6,8 @@ from golden.stream.sequential_reader import addresses
 from golden.trace import Trace
 from hw.stream.sequential_reader import SequentialReaderParameters
 from sim.core import payload
-from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
+from sim.testbenches.memory import memory_of
 from sim.testbenches.strategies import mixture
 from sim.testbenches.stream.beats import beats, pack, unpack
 
@@ -70,5 +70,5 @@ def build(
         transactions=len(start),
         cycles=p.cycles(words.tolist()),
         notes=notes,
-        memories={"words": Memory(contents, "request", "response")},
+        memories={"memory": memory_of(contents, written=False)},
     )

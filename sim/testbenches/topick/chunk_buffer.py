@@ -112,8 +112,8 @@ def build(
     count = len(requested)
     label = np.arange(count) % (1 << p.label_bits)
     value, chunk, row = requested.T
-    address = ((value * p.chunks + chunk) << p.row_bits) + row & (1 << p.address_bits) - 1
-    contents, notes = beats(trace, p.d * p.chunk_bits, 1 << p.address_bits, seed)
+    address = ((value * p.chunks + chunk) << p.row_bits) + row & (1 << p.address_width) - 1
+    contents, notes = beats(trace, p.d * p.chunk_bits, 1 << p.address_width, seed)
     # One beat a cycle, for most of the cycles; most of them clear nothing. The last one clears
     # both, so that its flags remain at the port without `valid`.
     clears = np.stack([sometimes(rng, share, 1 + 7 * count // 8) for share in (0.02, 0.01)], axis=1)
@@ -121,21 +121,23 @@ def build(
     clears[:second], clears[second + 1 : second + 2], clears[-1] = False, True, True
     done = timeline(list(map(tuple, requested.tolist())), clears.tolist(), p.rows)
     tag = {"tag.value": value, "tag.chunk": chunk, "tag.row": row, "tag.label": label}
-    words = payload.unpack(p.response_layout["data"].shape, contents[address])
+    words = payload.unpack(p.memory.response_layout["data"].shape, contents[address])
     fields = tag | {"data": np.stack(list(words.values()), axis=1)}
     order = np.array(done.order)
     return Requests(
         inputs={
-            "request": payload.pack(p.request_layout, tag | {"address": address}),
+            "request": payload.pack(p.memory.read_layout, tag | {"address": address}),
             "clear": payload.pack(p.clear_layout, {"keys": clears[:, 0], "values": clears[:, 1]}),
         },
         outputs={
-            "response": payload.pack(p.response_layout, {k: v[order] for k, v in fields.items()})
+            "response": payload.pack(
+                p.memory.response_layout, {k: v[order] for k, v in fields.items()}
+            )
         },
         transaction_of={"response": order},
         transactions=count,
         cycles=done.cycles[-1] + 1,
         notes=notes,
-        memories={"chunks": Memory(contents, "memory_request", "memory_response")},
+        memories={"memory": Memory(contents, "memory_request", "memory_response")},
         response_cycles=np.array(done.cycles),
     )

@@ -13,6 +13,7 @@ from hw.topick.core_parameters import TopickCoreParameters
 from sim.core import payload
 from sim.core.memory import FASTEST, Memory, MemoryTiming
 from sim.core.stimulus import Outcome, Stimulus
+from sim.testbenches.memory import NAME, memory_of
 from sim.testbenches.operands import vectors_by_name
 from sim.testbenches.strategies import sometimes
 from sim.testbenches.topick.pe_lane import codable, coded_head, sizes_of
@@ -141,8 +142,8 @@ class Jobs:
 
     def contents(self) -> dict[str, np.ndarray]:
         """Rows of each lane's memory after the jobs so far."""
-        names = (f"lane_{lane}" for lane in range(self.parameters.lanes))
-        return {name: self._contents(self._cache, lane) for lane, name in enumerate(names)}
+        lanes = range(self.parameters.lanes)
+        return {memory_name(lane): self._contents(self._cache, lane) for lane in lanes}
 
     def _contents(self, cache: np.ndarray, lane: int) -> np.ndarray:
         p = self.parameters
@@ -159,17 +160,17 @@ class Jobs:
     def memories(self) -> dict[str, Memory]:
         """Each lane's memory before the first job."""
         p = self.parameters
-        found = {}
-        for lane in range(p.lanes):
-            streams = f"request__{lane}", f"response__{lane}"
-            found[f"lane_{lane}"] = Memory(
-                self._contents(self._first, lane),
-                *streams,
-                write="write",
-                write_data="data",
-                in_order=p.responses_in_order,
+        return {
+            memory_name(lane): memory_of(
+                self._contents(self._first, lane), number=lane, in_order=p.responses_in_order
             )
-        return found
+            for lane in range(p.lanes)
+        }
+
+
+def memory_name(lane: int) -> str:
+    """Name of a lane's memory."""
+    return f"{NAME}__{lane}"
 
 
 @dataclasses.dataclass

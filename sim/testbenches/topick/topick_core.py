@@ -56,7 +56,7 @@ class TopickCoreTestbench(JobsTestbench):
         found, decisions = decisions_of(stimulus, got, layouts, cycles_of)
         found = found or mismatches(stimulus, decisions, got, layouts, cycles_of)
         if not found and stimulus.stall == "none" and stimulus.timings:
-            predicted = stimulus.predicted(stimulus.timings["lane_0"])
+            predicted = stimulus.predicted(stimulus.timings["memory__0"])
             found = unexpected(stimulus, predicted, got, layouts, cycles_of)
         elif not found:
             found = pruned_late(stimulus, decisions)

@@ -13,6 +13,7 @@ from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
+from sim.testbenches.memory import memory_of
 from sim.testbenches.operands import numbers, vectors_by_name
 from sim.testbenches.strategies import sometimes
 from sim.testbenches.unicaim.operands import within_fp16
@@ -99,15 +100,8 @@ class CoreJobs:
     def memories(self, contents: np.ndarray | None = None) -> dict[str, Memory]:
         """The memory, of `contents` before the jobs (default: zeros); `after` is the model's."""
         after = self.memory_rows()
-        memory = Memory(
-            contents=np.zeros_like(after) if contents is None else contents,
-            request="request",
-            response="response",
-            write="write",
-            write_data="data",
-            after=after,
-        )
-        return {"memory": memory}
+        before = np.zeros_like(after) if contents is None else contents
+        return {"memory": memory_of(before, after)}
 
     def stimulus(self, notes: list[str], since: int = 0, contents=None) -> Stimulus:
         """The jobs from number `since` on, by a core that has ended the others."""

@@ -173,7 +173,7 @@ CORES = {
         ),
         tensor="attn_norm",
         port="x",
-        memory="weights",
+        memory="memory",
         upset=(0, 3),  # the index of the first weight
         # The prompt's tokens take each of four steps in turn.
         first_step=lambda token: token if token < 3 else 4 * token,

@@ -165,7 +165,7 @@ def test_a_bit_upset_in_a_layer_s_memory_is_located(monkeypatch, generated, laye
     """The sign of an element in each chunk of the first lane."""
 
     def flip(session):
-        session.contents["lane_0"][:, 0] ^= 1 << 3
+        session.contents["memory__0"][:, 0] ^= 1 << 3
 
     upset_memory(monkeypatch, layer, token, flip)
     status, out, err = generated("--threshold 0.05")

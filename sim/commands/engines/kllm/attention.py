@@ -14,7 +14,6 @@ from hw.kllm.kllm_core import KllmCoreParameters
 from sim.commands.engines.attention import LayerRun, RtlAttention
 from sim.commands.engines.record import LayerStep
 from sim.core import payload
-from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.products import (
     Product,
@@ -24,6 +23,7 @@ from sim.testbenches.kllm.products import (
     with_words_late,
     words_of,
 )
+from sim.testbenches.memory import memory_of
 
 
 class KllmAttention(RtlAttention):
@@ -48,7 +48,7 @@ class KllmAttention(RtlAttention):
         words = words_of_attention(parameters, config, rows)
         width = payload.words(parameters.word_layout)
         empty = np.zeros((words, width), np.uint32)
-        super().__init__(run, {"weights": Memory(empty, "request", "response")})
+        super().__init__(run, {"memory": memory_of(empty, written=False)})
         self._d, self._kv_heads = config.d, config.kv_heads
         self._region = words // config.kv_heads  # of a head's keys and values
         self._keys = parameters.words(config.d, rows)  # words of the keys
@@ -185,7 +185,7 @@ class KllmAttention(RtlAttention):
         return contents
 
     def _write(self, contents: list[tuple[int, np.ndarray]]) -> None:
-        memory = self._session.contents["weights"]
+        memory = self._session.contents["memory"]
         for address, words in contents:
             memory[address : address + len(words)] = words
 

@@ -158,7 +158,7 @@ class KllmLayer:
         for piece in (piece for pieces in self._pieces for piece in pieces):
             weight, scale = self._weights(piece)
             self._address[self._place(piece)] = stored.add(weight, scale)
-        self._session = open_session(design, {"weights": stored.memory()}, timing)
+        self._session = open_session(design, {"memory": stored.memory()}, timing)
         self._timed = LayerRun(design, layer, timing).timed
         self._rng = np.random.default_rng(layer)  # of bits without meaning
         self._ready: dict[str, tuple[np.ndarray, np.ndarray]] = {}
@@ -320,7 +320,7 @@ class KllmLayer:
 
     def bytes_moved(self) -> dict[str, int]:
         """Bytes that the core has read from the memory of its weights, scales included."""
-        return {"weights_read": self._session.uses()["weights"].bytes_read}
+        return {"weights_read": self._session.uses()["memory"].bytes_read}
 
     def timings(self) -> dict[str, MemoryTiming]:
         """Timing of the memory of weights; empty on a board."""
