@@ -38,7 +38,7 @@ class Timing:
     """Cycles and sizes of a core, from its parameters.
 
     load_rows, table_rows
-        Beats of `load` for one set of tables, and the product table's beats among them.
+        Beats of `tables` for one set of tables, and the product table's beats among them.
     search
         From a vector's last beat to its scale, but for its outliers' pairs, at least one.
     setup

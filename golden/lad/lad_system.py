@@ -55,7 +55,7 @@ class LadSystem:
         n: int,
         heads: int,
         group: int,
-        clear: bool,
+        restart: bool,
         q: np.ndarray,
         k: np.ndarray,
         v: np.ndarray,
@@ -69,7 +69,7 @@ class LadSystem:
         for number, (tile, chosen) in enumerate(zip(self.tiles, shares, strict=True)):
             if chosen:
                 rows = slice(number, None, len(self.tiles))
-                made = tile.step(n, len(chosen), group, clear, q[chosen], k[rows], v[rows])
+                made = tile.step(n, len(chosen), group, restart, q[chosen], k[rows], v[rows])
                 found |= dict(zip(chosen, made, strict=True))
         return [found[head] for head in sorted(found)]
 

@@ -53,7 +53,7 @@ class _Job:
     """A job as the tile accepts it: ``n`` from 1 to the number of positions."""
 
     n: int
-    clear: bool
+    restart: bool
     invalid: bool
 
 
@@ -119,20 +119,20 @@ class LadTile:
         n: int,
         heads: int,
         group: int,
-        clear: bool,
+        restart: bool,
         q: np.ndarray,
         k: np.ndarray,
         v: np.ndarray,
     ) -> list[HeadStep]:
         """A job: queries float16[heads, d] and the new rows float16[kv heads, d] of K and V."""
         size = self.sizes
-        too_long = n > size.positions and not clear
-        n = 1 if clear or n == 0 else int(min(n, size.positions))
+        too_long = n > size.positions and not restart
+        n = 1 if restart or n == 0 else int(min(n, size.positions))
         heads, group = self.accepted(heads, group)
-        self._begun = self._begun or clear
-        if clear:
+        self._begun = self._begun or restart
+        if restart:
             self._prefetched = {}
-        job = _Job(n, clear, bool(too_long or not self._begun))
+        job = _Job(n, restart, bool(too_long or not self._begun))
         results = []
         for head in range(heads):
             kv_head = head // group
@@ -267,17 +267,17 @@ class LadTile:
         self.rows("g", head).reshape(-1)[: len(g)] = g
 
         # AC
-        caches = Caches.zero(d, self._arithmetic.sum) if job.clear else self.caches(head)
+        caches = Caches.zero(d, self._arithmetic.sum) if job.restart else self.caches(head)
         o, bad = attend(caches, q, m, made.cf, values[j], self._arithmetic)
         terms = self._terms(made, keys[j], values[j])
         update(caches, terms, self._arithmetic)
-        if terms or job.clear:
+        if terms or job.restart:
             self._set_caches(head, caches)
 
         counter_rows = 1 + int(np.count_nonzero(np.diff(touched // size.counter_words)))
         rows = -(-(n - 1) // d) + estimate_rows + int(exact.sum())
         hits = int(np.isin(j, self._prefetched.get(head, ())).sum())
-        rows += 2 * (len(j) - hits) + counter_rows + (0 if job.clear else size.cache_rows)
+        rows += 2 * (len(j) - hits) + counter_rows + (0 if job.restart else size.cache_rows)
         report = {
             "n": n,
             "centres": len(centres),

@@ -132,7 +132,7 @@ class CoreCycles:
             return
         row = max(accepted + 1, self._evict.pop(job.kv_head, 0))
         record = max(row + 1, _room(self._reported, SECOND))
-        if job.op == "CLEAR":
+        if job.op == "RESTART":
             record = max(record, self._converter)
             self._write(record)
             self._idle = record + 1
@@ -300,7 +300,7 @@ class CoreCycles:
             share = max(state, self._accumulator, summed + 1)
             self._accumulator, state = share + 1, share + 1
             self._summed = share + 1
-        if job.full and job.op != "CLEAR":
+        if job.full and job.op != "RESTART":
             search = max(state, self._accumulator)
             found = search + t.planes + 1
             self._accumulator, state = search + t.planes + 1, found + 1

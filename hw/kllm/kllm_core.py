@@ -102,7 +102,7 @@ class KllmCore(Component[KllmCoreParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "load": stream_in(p.load_layout, "Tables."),
+            "tables": stream_in(p.table_layout, "Rows of tables."),
             "command": stream_in(p.command_layout, "Products."),
             "x": stream_in(
                 p.outlier_split.input_layout, "Vectors, as many for each command as it says."
@@ -196,12 +196,12 @@ class KllmCore(Component[KllmCoreParameters]):
         replace: CodebookReplacement,
     ) -> dict[str, list[Signal]]:
         """Accept tables; returns, by name, both banks' registers of those outside ProductTable."""
-        p, row = self.parameters, self.load.payload
+        p, row = self.parameters, self.tables.payload
         taken = Signal()
         # A row of a rebuilt table has priority over one that is loaded.
         m.d.comb += [
-            self.load.ready.eq(dispatch.load_room & ~replace.write.valid),
-            taken.eq(self.load.valid & self.load.ready),
+            self.tables.ready.eq(dispatch.load_room & ~replace.write.valid),
+            taken.eq(self.tables.valid & self.tables.ready),
             dispatch.load_end.eq(taken & row.last),
             replace.write.ready.eq(1),
         ]

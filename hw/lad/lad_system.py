@@ -18,27 +18,27 @@ class LadSystem(Component[LadSystemParameters]):
 
     ::
 
-                 ┌─→ job of its heads ─→ ┌─────────┐ ─→ o, report ─┐
-        job ─────┤                       │ LadTile │               ├─→ arbiters ─→ o, report
-        kv, q ───┴─→ queue of rows ────→ └─────────┘ × tiles       ┘
+                 ┌─→ part of its heads ─→ ┌─────────┐ ─→ o, report ─┐
+        command ─┤                        │ LadTile │               ├─→ arbiters ─→ o, report
+        kv, q ───┴─→ queue of rows ─────→ └─────────┘ × tiles       ┘
                                               ↑↓
                                     arbiter, one memory port
 
-    A job is divided into one job for each tile; a tile without heads gets none. Rows of ``kv`` and
-    ``q`` arrive in the order of the job's heads and go to a queue before the head's tile, which
-    holds the rows of a whole job, so that no tile waits until another has accepted its rows.
-    Outputs and reports carry the number of their head, because tiles finish in any order. A job
-    waits until all tiles have finished the one before.
+    A command is divided into one command for each tile; a tile without heads gets none. Rows of
+    ``kv`` and ``q`` arrive in the order of the command's heads and go to a queue before the head's
+    tile, which holds the rows of a whole command, so that no tile waits until another has accepted
+    its rows. Outputs and reports carry the number of their head, because tiles finish in any order.
+    A command waits until all tiles have finished the one before.
 
     A tile's rows of memory are its own: tile t's begin at row t * ``parameters.tile_rows``, mapped
     as ``parameters.tile.regions``.
 
     Errors: as :class:`LadTile`'s. `group` counts as 1 also if a tile has fewer heads, and `heads`
     also if a tile's part of them is more than it has; up to `heads` / `kv_heads` heads a group
-    always fit. A tile's heads are ``invalid`` until a job with `clear` has given it a head.
+    always fit. A tile's heads are ``invalid`` until a command with `restart` has given it a head.
 
     Throughput: the port takes one request a cycle from all tiles in turn (round robin), so tiles
-    add up only as far as they compute rather than read; a job takes at least as many cycles as
+    add up only as far as they compute rather than read; a command takes at least as many cycles as
     rows are read and written in all tiles. With a number of kv heads that is no multiple of
     `tiles`, some tiles wait for the others.
 
@@ -61,13 +61,13 @@ class LadSystem(Component[LadSystemParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "job": stream_in(p.job_layout, "As a tile's."),
+            "command": stream_in(p.command_layout, "As a tile's."),
             "kv": stream_in(p.row_layout, "K, then V, of each kv head."),
             "q": stream_in(p.row_layout, "One for each head."),
             **p.memory.ports(),
             "o": stream_out(
                 p.output_layout,
-                "One for each head of the job, in any order of heads of different tiles.",
+                "One for each head of the command, in any order of heads of different tiles.",
             ),
             "report": stream_out(p.report_layout, "Likewise."),
         }
@@ -80,11 +80,11 @@ class LadSystem(Component[LadSystemParameters]):
             m.submodules[f"tile_{number}"] = tile
         # kv heads are dealt to tiles in turn, whole: heads of a group share a row of K and V, which
         # then is in one tile's memory (LAD, IV-D and Fig. 6).
-        job = Signal(p.job_layout, reset_less=True)
+        job = Signal(p.command_layout, reset_less=True)
         kv_heads = Signal(range(p.kv_heads + 1))
-        begin = Signal()  # the job's numbers are known; its rows may be accepted
+        begin = Signal()  # the command's numbers are known; its rows may be accepted
         remaining = Signal(range(p.heads + 1))  # heads whose o has not been accepted
-        steps = Signal(init=1)  # the job is a token's step, with rows, o and reports
+        steps = Signal(init=1)  # the command is a token's step, with rows, o and reports
         if p.prefetch:
             m.d.comb += steps.eq(job.prefetch == 0)
         self._sequence(m, tiles, job, kv_heads, begin, remaining, steps)
@@ -97,16 +97,16 @@ class LadSystem(Component[LadSystemParameters]):
         return m
 
     def _sequence(self, m, tiles, job, kv_heads, begin, remaining, steps) -> None:
-        """A job: count the heads of each tile, give each tile its job, wait for all tiles."""
+        """Count the heads of each tile, give each tile its command, wait for all tiles."""
         p = self.parameters
-        offered = self.job.payload
+        offered = self.command.payload
         shares = [Signal(range(p.tile.heads + 1), name=f"share_{n}") for n in range(p.tiles)]
         share = Signal.like(shares[0], name="share")  # of the next kv head's tile
         turn = Signal(p.tile_index)  # the next kv head's tile
         covered = Signal(range(p.heads + 1))  # heads of the kv heads counted so far
         rest = Signal.like(covered)
         group = Signal.like(covered)  # heads of the next kv head
-        pending = Signal(p.tiles)  # tiles that have not accepted their job
+        pending = Signal(p.tiles)  # tiles that have not accepted their command
         m.d.comb += [
             rest.eq(job.heads - covered),
             group.eq(Mux(rest < job.group, rest, job.group)),
@@ -118,12 +118,12 @@ class LadSystem(Component[LadSystemParameters]):
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += remaining.eq(remaining - 1)
         with m.FSM():
-            # A job's numbers are checked before any row is accepted, so a bad job cannot
+            # A command's numbers are checked before any row is accepted, so a bad one cannot
             # desynchronise kv and q.
             with m.State("IDLE"):
-                m.d.comb += self.job.ready.eq(1)
+                m.d.comb += self.command.ready.eq(1)
                 m.d.sync += [x.eq(0) for x in (covered, kv_heads, turn, *shares)]
-                with m.If(self.job.valid):
+                with m.If(self.command.valid):
                     # Numbers out of range count as 1.
                     bad_heads = (offered.heads == 0) | (offered.heads > p.heads)
                     bad_group = (offered.group == 0) | (offered.group > p.tile.heads)
@@ -143,7 +143,7 @@ class LadSystem(Component[LadSystemParameters]):
                     ]
                     m.next = "DEAL"
                 with m.Elif((kv_heads == p.kv_heads) | (share + group > p.tile.heads)):
-                    # Too many: the job has one head.
+                    # Too many: the command has one head.
                     m.d.sync += [job.heads.eq(1), covered.eq(1), kv_heads.eq(1)]
                     m.d.sync += [of_tile.eq(n == 0) for n, of_tile in enumerate(shares)]
                 with m.Else():
@@ -161,15 +161,15 @@ class LadSystem(Component[LadSystemParameters]):
                 with m.If(pending == 0):
                     m.next = "ATTEND"
             with m.State("ATTEND"):
-                # A tile accepts a job when all writes of the one before have been accepted.
-                with m.If((remaining == 0) & Cat(tile.job.ready for tile in tiles).all()):
+                # A tile accepts a command when all writes of the one before have been accepted.
+                with m.If((remaining == 0) & Cat(tile.command.ready for tile in tiles).all()):
                     m.next = "IDLE"
         for number, (tile, of_tile) in enumerate(zip(tiles, shares, strict=True)):
-            command = tile.job.payload
-            m.d.comb += tile.job.valid.eq(pending[number])
+            command = tile.command.payload
+            m.d.comb += tile.command.valid.eq(pending[number])
             m.d.comb += [getattr(command, name).eq(getattr(job, name)) for name, _ in job.shape()]
             m.d.comb += command.heads.eq(of_tile)
-            with m.If(tile.job.valid & tile.job.ready):
+            with m.If(tile.command.valid & tile.command.ready):
                 m.d.sync += pending[number].eq(0)
 
     def _deal(self, m: Module, name: str, rows, ports, begin, count, size) -> None:
@@ -275,7 +275,7 @@ class LadSystem(Component[LadSystemParameters]):
         ]
 
     def _heads(self, m: Module, name: str, tile: int, group, begin, accepted) -> Signal:
-        """The job's number of the head whose beat a tile offers; they come in ascending order."""
+        """Number of the head whose beat a tile offers; the numbers come in ascending order."""
         p = self.parameters
         head = Signal(range(p.heads * (p.tiles + 1) + 1), name=f"{name}_head")
         index = Signal(range(p.tile.heads + 1), name=f"{name}_index")  # among a kv head's

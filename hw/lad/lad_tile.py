@@ -10,9 +10,9 @@ from hw.lad.ac import Ac
 from hw.lad.active_fetch import ActiveFetch, fetch_layout
 from hw.lad.apid import Apid
 from hw.lad.caches.cache_fetch import CacheFetch
+from hw.lad.command_sequence import CommandSequence
 from hw.lad.eas import Eas, identified_layout
 from hw.lad.head_stores import HELD, HeadStores
-from hw.lad.job_sequence import JobSequence
 from hw.lad.linear import Linear
 from hw.lad.md import Md
 from hw.lad.prefetch import Prefetch
@@ -29,28 +29,28 @@ class LadTile(Component[LadTileParameters]):
 
     ::
 
-        job, kv, q ─→ Eas ─→ scores, G ─→ Apid ─→ ActiveFetch ─→ Md ─→ Ac ─→ o
+        command, kv, q ─→ Eas ─→ scores, G ─→ Apid ─→ ActiveFetch ─→ Md ─→ Ac ─→ o
                        ↑↓       ↑            ↓        ↑↓          ↓     ↓↑
                      memory     └── counters ┘      memory     G, counters, caches ─→ memory
 
-    A job is one token of a sequence: its number of positions, the new one included; for each kv
+    A command is one token of a sequence: its number of positions, the new one included; for each kv
     head its rows of K and V; for each query head its row q, times 1 / sqrt d. The heads run one
     after another through six stages: EAS reads G and keys and estimates all scores; APID finds the
     active positions, whose scores have left their mode's interval; their rows and the caches are
     fetched; MD computes their exact scores and changes modes; AC computes the output and updates
     the caches. The scores of one head are computed while the output of the head before it is.
 
-    With `prefetch`, a job may also load rows of positions that were active in the last step, of
-    which the next job's heads make use (:class:`Prefetch`). With `weights`, a job may be a linear
-    layer of up to six vectors, on the VPUs of all stages (:class:`Linear`): its ``q`` are the
-    pieces of the vectors, and its only output is ``y``.
+    With `prefetch`, a command may also load rows of positions that were active in the last step, of
+    which the next command's heads make use (:class:`Prefetch`). With `weights`, a command may be a
+    linear layer of up to six vectors, on the VPUs of all stages (:class:`Linear`): its ``q`` are
+    the pieces of the vectors, and its only output is ``y``.
 
-    ``clear`` begins a sequence. Modes, counters and caches are kept in the memory, whose map is
-    :attr:`LadTileParameters.regions`. A job waits until all of the last one's writes have been
+    ``restart`` begins a sequence. Modes, counters and caches are kept in the memory, whose map is
+    :attr:`LadTileParameters.regions`. A command waits until all of the last one's writes have been
     accepted.
 
     Errors: `n` of 0 counts as 1, `n` above `positions` as `positions`, its heads ``invalid``; so
-    are all heads before the first `clear` after a reset. `heads` or `group` of 0 or out of range
+    are all heads before the first `restart` after a reset. `heads` or `group` of 0 or out of range
     count as 1, and `heads` too if that takes more than `kv_heads`. An infinite or NaN score of an
     active position, a denominator that is not a number above 0 and an infinite or NaN output make a
     head ``invalid``; no term with a NaN enters the caches.
@@ -74,7 +74,7 @@ class LadTile(Component[LadTileParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         ports = {
-            "job": stream_in(p.job_layout, "Steps and linear layers."),
+            "command": stream_in(p.command_layout, "Steps and linear layers."),
             "kv": stream_in(p.row_layout, "K, then V, of each kv head."),
             "q": stream_in(p.row_layout, "One for each head."),
             **p.memory.ports(),
@@ -92,7 +92,7 @@ class LadTile(Component[LadTileParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
-        m.submodules.sequence = sequence = JobSequence(p)
+        m.submodules.sequence = sequence = CommandSequence(p)
         m.submodules.eas = eas = Eas(p)
         m.submodules.stores = stores = HeadStores(p)
         m.submodules.apid = apid = Apid(p.apid)
@@ -103,7 +103,7 @@ class LadTile(Component[LadTileParameters]):
         # Two heads are in the tile at once: one in EAS and APID, one in MD and AC (stages 2 and 3,
         # and 5 and 6, of LAD's pipeline).
         m.submodules.scored = scored = Queue(QueueParameters(depth=HELD), shape=_head_layout(p))
-        wiring.connect(m, wiring.flipped(self.job), sequence.job)
+        wiring.connect(m, wiring.flipped(self.command), sequence.command)
         self._score(m, sequence, eas, stores, scored, fetch)
         self._select(m, stores, apid, fetch)
         readers: list[Any] = [cache_fetch, eas, fetch]
@@ -217,7 +217,7 @@ class LadTile(Component[LadTileParameters]):
             ready.eq(cache_fetch.command.ready & md.command.ready & ac.command.ready),
             *(block.command.valid.eq(begins) for block in (md, ac)),
             # A sequence begins with caches that are not in memory.
-            cache_fetch.command.valid.eq(begins & ~sequence.clear),
+            cache_fetch.command.valid.eq(begins & ~sequence.restart),
             cache_fetch.command.payload.eq(current.head),
             cache_fetch.free.eq(ac.free),
             md.command.payload.q.eq(current.q),
@@ -225,7 +225,7 @@ class LadTile(Component[LadTileParameters]):
             md.command.payload.n.eq(sequence.n),
             ac.command.payload.q.eq(current.q),
             ac.command.payload.m.eq(current.scores.m),
-            ac.command.payload.clear.eq(sequence.clear),
+            ac.command.payload.clear.eq(sequence.restart),
             ac.command.payload.invalid.eq(sequence.invalid),
         ]
         # Heads whose rows are written: MD's is the one that has begun, AC's may be the one before.
@@ -312,7 +312,7 @@ class LadTile(Component[LadTileParameters]):
 
     def _report(self, m: Module, sequence, scores, fetched, md: Md) -> None:
         report = self.report.payload
-        caches = Mux(sequence.clear, 0, self.parameters.cache_rows)
+        caches = Mux(sequence.restart, 0, self.parameters.cache_rows)
         m.d.sync += [
             report.n.eq(sequence.n),
             report.centres.eq(scores.centres),
@@ -339,7 +339,7 @@ class LadTile(Component[LadTileParameters]):
         with m.If(linear.active):
             m.d.comb += self.q.ready.eq(linear.q.ready)
 
-    def _output(self, m: Module, sequence: JobSequence, ac: Ac) -> None:
+    def _output(self, m: Module, sequence: CommandSequence, ac: Ac) -> None:
         p = self.parameters
         number = Signal(range(p.heads + 1))
         o, out = ac.o, self.o
@@ -357,7 +357,7 @@ class LadTile(Component[LadTileParameters]):
 
 
 def _connect_prefetch(m: Module, sequence, prefetch: Prefetch, fetch: ActiveFetch) -> None:
-    """Rows loaded ahead: commands of a prefetch job, and lookups of the next job's heads."""
+    """Rows loaded ahead: heads of a prefetch command, and lookups of the next command's heads."""
     wiring.connect(m, sequence.prefetch, prefetch.command)
     m.d.comb += [
         sequence.prefetching.eq(prefetch.busy),

@@ -69,11 +69,11 @@ class LadSystemParameters(LadTileParameters):
 
     @property
     def latency(self) -> int:
-        """Cycles of a job of a sequence's first token and one head."""
+        """Cycles of a command of a sequence's first token and one head."""
         return self.tile.latency + 8
 
     def job_cycles(self, reports: list[list[dict[str, int]]]) -> int:
-        """Cycles of a job, about: of the slowest tile, or of all rows on the port.
+        """Cycles of a command, about: of the slowest tile, or of all rows on the port.
 
         :class:`golden.lad.timing.system.SystemCycles` counts them exactly: each tile's as in
         :meth:`LadTileParameters.cycles`, but that a request, an output and a report wait for their
@@ -99,17 +99,17 @@ class LadSystemParameters(LadTileParameters):
 
     @functools.cached_property
     def head_output_layout(self) -> data.StructLayout:
-        """``o`` of a ``head`` of the job; ``invalid`` as a tile's."""
+        """``o`` of a ``head`` of the command; ``invalid`` as a tile's."""
         return data.StructLayout({"o": self.row_layout, "invalid": FLAG, "head": self.head_index})
 
     @functools.cached_property
     def output_layout(self) -> data.StructLayout:
-        """``o`` of a ``head``; ``invalid`` as a tile's; ``last`` of the job."""
+        """``o`` of a ``head``; ``invalid`` as a tile's; ``last`` of the command."""
         fields = {name: field.shape for name, field in self.head_output_layout}
         return data.StructLayout({**fields, "last": FLAG})
 
     @functools.cached_property
     def report_layout(self) -> data.StructLayout:
-        """The ``head`` of the job, and its report as a tile's."""
+        """The ``head`` of the command, and its report as a tile's."""
         fields = {name: field.shape for name, field in self.tile.report_layout}
         return data.StructLayout({"head": self.head_index, **fields})

@@ -83,18 +83,18 @@ class LadTileParameters(TileSizes):
         return MemoryPort(tag, self.address_width, self.row_layout)
 
     @functools.cached_property
-    def job_layout(self) -> data.StructLayout:
+    def command_layout(self) -> data.StructLayout:
         """One token of a sequence.
 
         ``n``: positions, the new one included, so one more than in the last step. ``heads``, of
-        which each ``group`` shares a kv head. ``clear``: the sequence begins; ``n`` counts as 1.
+        which each ``group`` shares a kv head. ``restart``: the sequence begins; ``n`` counts as 1.
         ``prefetch``, if not 0: no step, but rows of at most `prefetch` positions of each head that
-        were active in the last step, of ``n`` positions, are loaded ahead of the next job.
+        were active in the last step, of ``n`` positions, are loaded ahead of the next command.
         ``pieces``, if not 0: no step, but a linear layer of `heads` vectors, at most 6, of `pieces`
         rows each, and of `rows` rows of weights from ``row`` on.
         """
         heads = count(range(self.heads + 1))
-        fields = {"n": self.number, "heads": heads, "group": heads, "clear": FLAG}
+        fields = {"n": self.number, "heads": heads, "group": heads, "restart": FLAG}
         if self.prefetch:
             fields["prefetch"] = count(range(self.prefetch + 1))
         if self.weights:
@@ -106,7 +106,7 @@ class LadTileParameters(TileSizes):
     @functools.cached_property
     def output_layout(self) -> data.StructLayout:
         """``o`` of a head; ``invalid``: it has no meaning, see the tile's errors; ``last`` of the
-        job."""
+        command."""
         return data.StructLayout({"o": self.row_layout, "invalid": FLAG, "last": FLAG})
 
     @functools.cached_property

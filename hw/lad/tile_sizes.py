@@ -235,7 +235,7 @@ class TileSizes(Parameters):
 
     @property
     def latency(self) -> int:
-        """Cycles of a job of a sequence's first token and one head, with the fastest memory.
+        """Cycles of a command of a sequence's first token and one head, with the fastest memory.
 
         K is encoded (or its length found), one score computed, and meanwhile the empty caches are
         multiplied.
@@ -249,7 +249,7 @@ class TileSizes(Parameters):
         """Cycles of a head-step, about, with a memory that answers in the next cycle.
 
         :class:`golden.lad.timing.tile.TileCycles` counts them exactly, and every run without
-        stalls is compared with. They depend on the jobs and the model's results alone: which
+        stalls is compared with. They depend on the commands and the model's results alone: which
         positions are in M or active, whose counters are halved, how many modes change, which rows
         were loaded ahead. Two heads share the port, so that they are no sum, but follow from these
         rules, cycle by cycle::
@@ -271,7 +271,7 @@ class TileSizes(Parameters):
             G         2 cycles a row, once MD has ended, and the report
 
         M is `multiply_stages`, T the terms. The scores of a head begin once there is a store for
-        them, two heads in all, and a job once all heads of the last one are reported.
+        them, two heads in all, and a command once all heads of the last one are reported.
 
         report
             As the tile's.

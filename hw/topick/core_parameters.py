@@ -134,7 +134,7 @@ class TopickCoreParameters(Parameters):
 
     @property
     def latency(self) -> int:
-        """Cycles of a job of one token and one head, with memories that answer in the next cycle.
+        """Cycles of a command of one token and one head, with the fastest memories.
 
         With pruning, each next chunk of the key is requested after a decision.
         """
@@ -147,13 +147,13 @@ class TopickCoreParameters(Parameters):
         return self.lane.latency - self.lane.decision_latency + self.dag.latency
 
     def cycles(self, tokens: int, heads: int, kv_heads: int, memory_latency: int = 1) -> int:
-        """Cycles from a job offered to its last o accepted, if every chunk of K and V is read.
+        """Cycles from a command offered to its last o accepted, if every chunk of K and V is read.
 
         Without stalls, and of the core without pruning: exact for a head in each group, otherwise
         within 12 cycles for each further head of a group, if there are 16 rows or more in a lane.
 
         heads, kv_heads
-            Heads of the job; spread evenly over the groups.
+            Heads of the command; spread evenly over the groups.
         memory_latency
             Cycles from every request to its response.
         """
@@ -273,7 +273,7 @@ class TopickCoreParameters(Parameters):
         return chunk_memory(*sizes, self.lane.chunk_layout)
 
     @functools.cached_property
-    def job_layout(self) -> data.StructLayout:
+    def command_layout(self) -> data.StructLayout:
         """One token of a sequence.
 
         ``tokens``: of the sequence, the new one included. ``heads``, and how many of them, the
@@ -342,12 +342,12 @@ class TopickCoreParameters(Parameters):
 
     @functools.cached_property
     def output_layout(self) -> data.StructLayout:
-        """The same, and ``last`` of the job."""
+        """The same, and ``last`` of the command."""
         fields = {name: field.shape for name, field in self.head_output_layout}
         return data.StructLayout(fields | {"last": FLAG})
 
     @functools.cached_property
-    def decided_layout(self) -> data.StructLayout:
+    def report_layout(self) -> data.StructLayout:
         """A token's last decision.
 
         ``head``; ``token``; ``chunk``: the last one of its key that was read; ``kept``: otherwise

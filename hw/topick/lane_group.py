@@ -50,16 +50,16 @@ class LaneGroup(Component[TopickCoreParameters]):
         p = self.parameters
         lanes = p.lanes_per_head
         ports = {
-            "begin": wire_in(1, "A job begins: no row is buffered."),
+            "begin": wire_in(1, "A command begins: no row is buffered."),
             "tokens": wire_in(count(range(p.tokens + 1))),
             "threshold": wire_in(
-                p.job_layout["threshold"].shape,
-                "The job's; constant while a head is in step 0.",
+                p.command_layout["threshold"].shape,
+                "The command's; constant while a head is in step 0.",
             ),
             "query": stream_in(p.head_layout),
             "request": stream_out(p.memory.read_layout).array(lanes),
             "response": stream_in(p.memory.response_layout).array(lanes),
-            "decided": stream_out(p.decided_layout).array(lanes),
+            "decided": stream_out(p.report_layout).array(lanes),
             "o": stream_out(p.head_output_layout),
         }
         if p.observe:
@@ -289,10 +289,10 @@ class LaneGroup(Component[TopickCoreParameters]):
 
     def _forget(self, m, buffers, starting, handing, key_head, waiting_head, value_head) -> None:
         """Keep rows of a kv head in the buffers while its query heads follow one another."""
-        keys, values = Signal(init=1), Signal(init=1)  # nothing of this job is buffered yet
+        keys, values = Signal(init=1), Signal(init=1)  # nothing of this command is buffered yet
         new_keys = starting & (keys | (key_head != self.query.payload.kv_head))
         new_values = handing & (values | (value_head != waiting_head))
-        # A new job has written a new row of every kv head, so nothing buffered is valid.
+        # A new command has written a new row of every kv head, so nothing buffered is valid.
         with m.If(self.begin):
             m.d.sync += [keys.eq(1), values.eq(1)]
         with m.If(starting):

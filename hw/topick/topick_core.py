@@ -26,24 +26,25 @@ class TopickCore(Component[TopickCoreParameters]):
                             └──────↑↓───────────────────────────────┘
         kv ─→ RowStore ─→ a memory for each lane      × lanes / lanes_per_head
 
-    A job is one token of a sequence: its number of tokens, the new one included; for each kv head
-    its row of K, then its row of V; for each query head its row q and the scale of its scores. The
-    new rows are written to the lanes' memories, chunk by chunk. Then the query heads run: kv head
-    k's in lane group k mod `groups`, one after another, the groups side by side.
+    A command is one token of a sequence: its number of tokens, the new one included; for each kv
+    head its row of K, then its row of V; for each query head its row q and the scale of its scores.
+    The new rows are written to the lanes' memories, chunk by chunk. Then the query heads run: kv
+    head k's in lane group k mod `groups`, one after another, the groups side by side.
 
     In a group, token i is in lane i mod lanes_per_head. Keys are read chunk by chunk, most
     significant bits first; a token is pruned as soon as its probability is certain to be at most
     the threshold, and only the values of tokens that are kept are read (:class:`PeLane`). The
     newest token is always kept. A token whose probability rounds to 0 adds nothing, so its value is
-    not read. Prompts are run in the same way, a token a job: their queries see earlier tokens only.
+    not read. Prompts are run in the same way, a token a command: their queries see earlier tokens
+    only.
 
     The guarantee: no token whose exact probability on these codes exceeds the threshold is pruned,
     whatever the latency and order of the memories. Which of the others are pruned depends on them,
-    so o does as well: ``decided`` reports every token's last decision, from which the golden model
+    so o does as well: ``report`` has every token's last decision, from which the golden model
     computes o bit for bit.
 
-    The core keeps nothing between jobs but what is in its memories: a job of `tokens` 1 begins a
-    sequence. A job waits until all o of the job before have been accepted.
+    The core keeps nothing between commands but what is in its memories: a command of `tokens` 1
+    begins a sequence. A command waits until all o of the command before have been accepted.
 
     The probabilities are rounded and so add up to nearly 1: the host divides ``o`` by ``total``,
     their sum, both of the same unit.
@@ -52,7 +53,7 @@ class TopickCore(Component[TopickCoreParameters]):
     nearest; o and ``total`` are exact for these p. Overflow: none, because the probabilities of a
     head add up to less than 2.
 
-    Errors: a job's `tokens`, `heads` or `group` of 0 or out of range counts as 1, and so does
+    Errors: a command's `tokens`, `heads` or `group` of 0 or out of range counts as 1, and so does
     `heads` if that takes more than `kv_heads` kv heads. A query's or row's codes out of the scale's
     range must be saturated by the host. A response that was not requested waits.
 
@@ -62,7 +63,7 @@ class TopickCore(Component[TopickCoreParameters]):
     :meth:`TopickCoreParameters.cycles` is exact.
 
     Handshake: ``request`` and ``o`` are registers while heads run; rows of ``kv`` pass to
-    ``request`` as they are written. ``decided`` that is not accepted stops its lane.
+    ``request`` as they are written. ``report`` that is not accepted stops its lane.
     ``response.ready`` depends on its payload and on the lane's outputs.
 
     Examples
@@ -71,7 +72,7 @@ class TopickCore(Component[TopickCoreParameters]):
     >>> parameters = TopickCoreParameters.preset("streams")
     >>> parameters.groups, parameters.rows, parameters.kv_heads_of_lane
     (16, 1024, 1)
-    >>> [name for name, _ in parameters.job_layout]
+    >>> [name for name, _ in parameters.command_layout]
     ['tokens', 'heads', 'group', 'threshold']
     """
 
@@ -81,7 +82,7 @@ class TopickCore(Component[TopickCoreParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         ports = {
-            "job": stream_in(p.job_layout, "Steps: a token of a sequence each."),
+            "command": stream_in(p.command_layout, "Steps: a token of a sequence each."),
             "kv": stream_in(p.row_layout, "Codes of K and V of each kv head in turn."),
             "q": stream_in(p.query_layout, "One for each head."),
             "request": stream_out(
@@ -93,8 +94,8 @@ class TopickCore(Component[TopickCoreParameters]):
                 p.memory.response_layout,
                 "Chunks read, in any order; with `pruning` off in the order of the requests.",
             ).array(p.lanes),
-            "decided": stream_out(
-                p.decided_layout, "A beat for each token of a head, when it is pruned or kept."
+            "report": stream_out(
+                p.report_layout, "A beat for each token of a head, when it is pruned or kept."
             ).array(p.lanes),
             "o": stream_out(
                 p.output_layout, "One for each head, in any order of heads of different groups."
@@ -110,8 +111,8 @@ class TopickCore(Component[TopickCoreParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
-        job = Signal(p.job_layout)
-        begin = Signal()  # a job is accepted
+        job = Signal(p.command_layout)
+        begin = Signal()  # a command is accepted
         known = Signal()  # its number of kv heads is known
         stored = Signal()  # its rows of K and V are in memory
         left = Signal(range(p.heads + 1))  # heads whose o has not left
@@ -133,9 +134,9 @@ class TopickCore(Component[TopickCoreParameters]):
         return m
 
     def _sequence(self, m, store, job, begin, known, stored, left) -> None:
-        """A job: count its kv heads, store their rows, wait for its heads."""
+        """A command: count its kv heads, store their rows, wait for its heads."""
         p = self.parameters
-        offered = self.job.payload
+        offered = self.command.payload
         covered = Signal(range(2 * p.heads + 1))  # query heads of the kv heads counted so far
         kv_heads = Signal(range(p.kv_heads + 1))
         command = store.command
@@ -143,13 +144,13 @@ class TopickCore(Component[TopickCoreParameters]):
             command.payload.token.eq(job.tokens - 1),
             command.payload.kv_heads.eq(kv_heads),
         ]
-        # The job ends when the last head's output has been taken.
+        # The command ends when the last head's output has been taken.
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += left.eq(left - 1)
         with m.FSM():
             with m.State("IDLE"):
-                # Check the job's numbers, so that no wrong one can lead to a hang.
-                m.d.comb += [self.job.ready.eq(1), begin.eq(self.job.valid)]
+                # Check the command's numbers, so that no wrong one can lead to a hang.
+                m.d.comb += [self.command.ready.eq(1), begin.eq(self.command.valid)]
                 m.d.sync += [covered.eq(0), kv_heads.eq(0)]
                 with m.If(begin):
                     # Numbers out of range count as 1.
@@ -162,7 +163,7 @@ class TopickCore(Component[TopickCoreParameters]):
                     ]
                     m.next = "COUNT"
             with m.State("COUNT"):
-                # One kv head a cycle; more than there are makes the job one of a single head.
+                # One kv head a cycle; more than there are makes the command one of a single head.
                 # heads / group, rounded up.
                 m.d.sync += left.eq(job.heads)
                 with m.If(covered >= job.heads):
@@ -212,7 +213,7 @@ class TopickCore(Component[TopickCoreParameters]):
             ]
             readies.append(writing & request.ready)
             wiring.connect(m, wiring.flipped(self.response[number]), group.response[n])
-            wiring.connect(m, group.decided[n], wiring.flipped(self.decided[number]))
+            wiring.connect(m, group.decided[n], wiring.flipped(self.report[number]))
             if p.observe:
                 wiring.connect(m, group.observed[n], wiring.flipped(self.observed[number]))
         m.d.comb += write.ready.eq(Cat(readies).any())
@@ -274,7 +275,7 @@ class TopickCore(Component[TopickCoreParameters]):
                 queue.i.valid.eq(held & (waiting == 0) & (chosen == number)),
                 group.query.valid.eq(queue.o.valid & stored),
                 group.query.payload.eq(queue.o.payload),
-                # No head may start before all rows of the job are in memory.
+                # No head may start before all rows of the command are in memory.
                 queue.o.ready.eq(group.query.ready & stored),
             ]
             with m.If(chosen == number):

@@ -33,12 +33,12 @@ TILE = 8
 """Scores in a tile of the softmax."""
 
 
-class JobOp(enum.IntEnum, shape=2):
-    """What a job is."""
+class CommandOp(enum.IntEnum, shape=2):
+    """What a command is."""
 
     STEP = 0
     PRESET = 1
-    CLEAR = 2
+    RESTART = 2
     LOAD = 3
 
 
@@ -250,17 +250,17 @@ class UnicaimCoreParameters(Parameters):
         return {"kv_head": index(range(self.kv_heads))} if self.kv_heads > 1 else {}
 
     @functools.cached_property
-    def load_layout(self) -> data.StructLayout:
+    def mean_layout(self) -> data.StructLayout:
         """``mean``: the mean key of a kv head, which is taken off its keys. ``divisor`` of its
         keys: see :class:`hw.unicaim.level_converter.LevelConverter`."""
         return data.StructLayout({"divisor": FP16, "mean": self.row_layout})
 
     @functools.cached_property
-    def job_layout(self) -> data.StructLayout:
-        """``op``: see :class:`JobOp`. ``kv_head``, if there are several. ``k``: rows to select.
+    def command_layout(self) -> data.StructLayout:
+        """``op``: see :class:`CommandOp`. ``kv_head``, if there are several. ``k``: rows to select.
         ``heads``: query heads of a STEP."""
         numbers = {"k": count(range(self.rows + 1)), "heads": count(range(self.group + 1))}
-        return data.StructLayout({"op": JobOp, **self.kv_head, **numbers})
+        return data.StructLayout({"op": CommandOp, **self.kv_head, **numbers})
 
     @functools.cached_property
     def q_layout(self) -> data.StructLayout:
@@ -288,7 +288,7 @@ class UnicaimCoreParameters(Parameters):
 
     @functools.cached_property
     def report_layout(self) -> data.StructLayout:
-        """``row``: the row written, 0 for CLEAR. ``evicts``: it was in use. ``conversions``: rows
+        """``row``: the row written, 0 for RESTART. ``evicts``: it was in use. ``conversions``: rows
         selected, by all heads together. ``steps`` of all searches for them."""
         steps = self.group * (2 * self.cells.score_limit + 2)
         return data.StructLayout(

@@ -7,16 +7,16 @@ from hw.component import Component
 from hw.layout import FLAG, index
 from hw.ports import Ports, stream_in, stream_out
 from hw.unicaim.charge_accumulator import AccumulatorOp, ChargeAccumulator
-from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
+from hw.unicaim.core_parameters import CommandOp, UnicaimCoreParameters
 from hw.unicaim.eviction_sense import EvictionSense
 from hw.unicaim.group_sum import GroupSum
 
 
 class RowAccumulation(Component[UnicaimCoreParameters]):
-    """What a job does to the accumulations of its kv head (UniCAIM, section III-B4).
+    """What a command does to the accumulations of its kv head (UniCAIM, section III-B4).
 
     A STEP starts its new row, shares the sum of its heads' scores, and a PRESET starts its row from
-    0. When all rows are in use, the search downwards finds the row to evict by the next job.
+    0. When all rows are in use, the search downwards finds the row to evict by the next command.
     """
 
     def ports(self) -> Ports:
@@ -40,7 +40,7 @@ class RowAccumulation(Component[UnicaimCoreParameters]):
         found = Signal()
         m.d.comb += [
             beat.row.eq(job.row),
-            beat.mean.eq((job.op == JobOp.STEP) if p.start == "mean" else 0),
+            beat.mean.eq((job.op == CommandOp.STEP) if p.start == "mean" else 0),
             beat.values.eq(total.o.payload),
             evict.payload.row.eq(sense.o.payload.row),
             evict.valid.eq(sense.o.valid),
@@ -50,7 +50,7 @@ class RowAccumulation(Component[UnicaimCoreParameters]):
         if p.kv_heads > 1:
             m.d.comb += [beat.context.eq(job.context), evict.payload.context.eq(job.context)]
 
-        shares = (job.op == JobOp.STEP) & job.shares
+        shares = (job.op == CommandOp.STEP) & job.shares
         with m.FSM():
             # The new row starts first, so that it takes part in the sharing of this step's scores.
             with m.State("START"):
@@ -58,7 +58,7 @@ class RowAccumulation(Component[UnicaimCoreParameters]):
                     accumulator.i.valid.eq(self.jobs.valid),
                     beat.op.eq(AccumulatorOp.START),
                 ]
-                with m.If(job.op == JobOp.CLEAR):
+                with m.If(job.op == CommandOp.RESTART):
                     m.d.comb += beat.op.eq(AccumulatorOp.CLEAR)
                 with m.If(self.jobs.valid & accumulator.i.ready):
                     m.next = "DONE"
@@ -97,7 +97,7 @@ class RowAccumulation(Component[UnicaimCoreParameters]):
 
 
 def accumulation_layout(p: UnicaimCoreParameters) -> data.StructLayout:
-    """A job: the ``row`` that it writes, ``evicts`` if that was in use. ``full``: all are in use
-    then. ``shares``: heads bring scores."""
+    """A command: the ``row`` that it writes, ``evicts`` if that was in use. ``full``: all are then
+    in use. ``shares``: heads bring scores."""
     row = {"row": index(range(p.rows)), "evicts": FLAG, "full": FLAG, "shares": FLAG}
-    return data.StructLayout({"op": JobOp, "context": p.context, **row})
+    return data.StructLayout({"op": CommandOp, "context": p.context, **row})

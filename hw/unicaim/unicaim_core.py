@@ -14,11 +14,11 @@ from hw.stream.reorder_buffer import ReorderBuffer
 from hw.unicaim.adc_bank import AdcBank
 from hw.unicaim.array import ArrayOp, UnicaimArray
 from hw.unicaim.cell_array import CellArray
-from hw.unicaim.core_parameters import JobOp as JobOp
+from hw.unicaim.command_sequence import CommandSequence, query_layout
+from hw.unicaim.core_parameters import CommandOp as CommandOp
 from hw.unicaim.core_parameters import UnicaimCoreParameters as UnicaimCoreParameters
 from hw.unicaim.digital_array import DigitalArray
 from hw.unicaim.exact_attention import ExactAttention, head_layout, operand_shape
-from hw.unicaim.job_sequence import JobSequence, query_layout
 from hw.unicaim.level_converter import LevelConverter
 from hw.unicaim.row_accumulation import RowAccumulation, accumulation_layout
 from hw.unicaim.row_fetch import RowFetch
@@ -40,7 +40,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
 
     ::
 
-        job ─→ row manager ←────────────────────────────── row to evict
+        command ─→ row manager ←────────────────────────────── row to evict
         kv ─┬→ memory ─→ reorder buffer ─→ exact stage ─→ o   ↑
             └→ level ──→ array ─→ top-k ─→ rows ─┘            │
         q ───→ converter   └─→ scores, summed over heads ─→ accumulators
@@ -51,18 +51,18 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
     (2) for each query the array scores all rows, a search finds the k largest scores; (3) the exact
     stage reads these rows of K, takes softmax of their exact scores, and sums up their rows of V;
     (4) the scores, summed over the heads, are shared with the accumulators, and if all rows are in
-    use, a search downwards finds the row that the kv head's next job overwrites.
+    use, a search downwards finds the row that the kv head's next command overwrites.
 
     With `exact` of ``cells`` the scores of (3) are the array's, converted: code times unit.
     A code is 2^adc_shift scores. A PRESET writes a row of the prompt and starts its accumulation
-    from 0; CLEAR empties the rows of a kv head; LOAD takes its mean key and divisor from `load`,
+    from 0; RESTART empties the rows of a kv head; LOAD takes its mean key and divisor from `mean`,
     before its rows (:class:`hw.unicaim.level_converter.LevelConverter`). The prompt's attention,
     and the choice of the tokens to keep, are the host's, as in the paper.
 
-    Stages overlap: a head's search with the exact stage of the head before, a job's with the last
-    job's, unless it is of the same kv head; a job of the same kv head waits. With k = 0, or without
-    `fill` and with too many ties, no row is selected: o is 0 and ``present`` 0. A k above `rows`
-    selects all rows in use.
+    Stages overlap: a head's search with the exact stage of the head before, a command's with the
+    last command's, unless it is of the same kv head; a command of the same kv head waits. With k =
+    0, or without `fill` and with too many ties, no row is selected: o is 0 and ``present`` 0. A k
+    above `rows` selects all rows in use.
 
     Errors: a head's o is ``invalid`` if one of its scores was NaN or plus infinity (o is then NaN).
     Infinities in keys and queries saturate in the array and NaNs count as 0 there. A STEP without
@@ -102,22 +102,22 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
             else {}
         )
         return {
-            "load": stream_in(p.load_layout, "One for each LOAD."),
-            "job": stream_in(p.job_layout, "LOAD, PRESET and STEP, see above."),
+            "mean": stream_in(p.mean_layout, "One for each LOAD."),
+            "command": stream_in(p.command_layout, "LOAD, PRESET and STEP, see above."),
             "kv": stream_in(
                 p.row_layout, "For each STEP and PRESET its row of K, then its row of V, FP16."
             ),
             "q": stream_in(p.q_layout, "Queries of a STEP."),
             **p.memory.ports(),
             "o": stream_out(p.output_layout, "Results, one for each query."),
-            "report": stream_out(p.report_layout, "One for each job but LOAD."),
+            "report": stream_out(p.report_layout, "One for each command but LOAD."),
             **selected,
         }
 
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
-        m.submodules.sequence = sequence = JobSequence(p)
+        m.submodules.sequence = sequence = CommandSequence(p)
         m.submodules.manager = manager = RowManager(p.manager)
         m.submodules.converter = converter = LevelConverter(p.converter)
         m.submodules.array = array = ARRAYS[p.array](p.cells)
@@ -125,7 +125,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         m.submodules.accumulation = accumulation = RowAccumulation(p)
         m.submodules.fetch = fetch = RowFetch(p)
         m.submodules.exact = exact = ExactAttention(p)
-        for name in ("load", "job", "kv", "q"):
+        for name in ("mean", "command", "kv", "q"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(sequence, name))
         wiring.connect(m, sequence.take, manager.i)
         wiring.connect(m, manager.o, sequence.row)
@@ -187,7 +187,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         wiring.connect(m, queue.o, wiring.flipped(self.selected))
         return queue.i.ready
 
-    def _queues(self, m: Module, sequence: JobSequence) -> tuple:
+    def _queues(self, m: Module, sequence: CommandSequence) -> tuple:
         """The queries, by place."""
         p = self.parameters
         layout = query_layout(p)
@@ -276,8 +276,10 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         ]
 
     def _reports(self, m: Module, sequence, accumulation, exact, sense, heads, taken) -> None:
-        """A report when a job's accumulations are done and its rows have been selected; and which
-        kv heads have a job in progress."""
+        """A report when a command's accumulations are done and its rows have been selected.
+
+        And which kv heads have a command in progress.
+        """
         p = self.parameters
         report, layout = self.report.payload, accumulation_layout(p)
         m.submodules.records = records = Queue(QueueParameters(depth=2), shape=layout)
@@ -312,7 +314,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
             records.o.ready.eq(reported),
             counted.o.ready.eq(reported & record.shares),
         ]
-        # A job without queries has nothing to count and reports zeros.
+        # A command without queries has nothing to count and reports zeros.
         with m.If(record.shares):
             m.d.comb += [
                 report.conversions.eq(counted.o.payload.conversions),
@@ -320,15 +322,15 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
             ]
         m.d.sync += done.eq((done | accumulation.jobs.ready) & ~reported)
 
-        # A kv head is busy until its job is reported and its rows have been read.
+        # A kv head is busy until its command is reported and its rows have been read.
         unreported, unread = Signal(p.kv_heads), Signal(p.kv_heads)
 
         def of(context, happens) -> Value:
             """A bit for each kv head: it happens to that one."""
             return Cat(happens & (context == number) for number in range(p.kv_heads))
 
-        # A job of the same kv head must wait for both, because it may overwrite a row still being
-        # read.
+        # A command of the same kv head must wait for both, because it may overwrite a row still
+        # being read.
         begun = of(sequence.context, sequence.started)
         reads = sequence.reads.replicate(p.kv_heads)
         m.d.sync += [

@@ -209,7 +209,7 @@ def test_latency_is_enough(small):
         product = dataclasses.replace(product, x=product.x[:1], keep=product.keep[:1])
         stimulus = build(SMALL, [product], np.random.default_rng(seed), [])
         outcome = check(small, stimulus)
-        ready = max(len(stimulus.inputs["x"]), len(stimulus.inputs["load"]) + 1)
+        ready = max(len(stimulus.inputs["x"]), len(stimulus.inputs["tables"]) + 1)
         latest = max(latest, outcome.cycles_of["y"][0] - ready + 1)
     assert SMALL.latency / 2 < latest <= SMALL.latency
 

@@ -69,7 +69,7 @@ def tokens(p, count, heads, group, seed=1) -> Jobs:
     for n in range(1, count + 1):
         q = rng.standard_normal((heads, p.d)).astype(np.float16)
         k, v = rng.standard_normal((2, -(-heads // group), p.d)).astype(np.float16)
-        jobs.add(q, k, v, n, heads=heads, group=group, clear=n == 1)
+        jobs.add(q, k, v, n, heads=heads, group=group, restart=n == 1)
     return jobs
 
 

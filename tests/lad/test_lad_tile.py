@@ -75,9 +75,9 @@ class Counted(Tokens):
         self.read: Counter[str] = Counter()
         self.written: Counter[str] = Counter()
 
-    def add(self, q, k, v, n, *, clear=False, heads=None, group=None):
+    def add(self, q, k, v, n, *, restart=False, heads=None, group=None):
         p = self.parameters
-        found = super().add(q, k, v, n, clear=clear, heads=heads, group=group)
+        found = super().add(q, k, v, n, restart=restart, heads=heads, group=group)
         kv_heads = len(k)
         offset, old, tables = (n - 1) * p.code_bits, max(n - p.window, 0), ceiling(n - 1, p.d)
         self.written["k and v"] += 2 * kv_heads
@@ -98,13 +98,13 @@ class Counted(Tokens):
                 estimates = ceiling(old * p.code_bits, 16) + ceiling(old, p.d)
             exact = report["large"] + min(n, p.window)
             rows_of_j = 2 * (report["active"] - report["hits"])
-            caches = 0 if clear else p.cache_rows
+            caches = 0 if restart else p.cache_rows
             # Rows of counters that are read are written.
             counters = report["rows"] - tables - estimates - exact - rows_of_j - caches
             self.written["counters"] += counters
             self.written["g"] += ceiling(n, p.d)
             changes = step.discrepancies.changed.any()
-            self.written["caches"] += p.cache_rows if changes or clear else 0
+            self.written["caches"] += p.cache_rows if changes or restart else 0
         return found
 
     def prefetch(self, n, heads, group, most):
@@ -133,7 +133,7 @@ def sequences(p: LadTileParameters, seed: int, lengths: tuple[int, ...]) -> Coun
         for t in range(length):
             q = (drift + 0.3 * rng.standard_normal(drift.shape)).astype(np.float16)
             k, v = rng.standard_normal((2, p.kv_heads, p.d)).astype(np.float16)
-            tokens.add(q, k, v, t + 1, clear=t == 0)
+            tokens.add(q, k, v, t + 1, restart=t == 0)
             if p.prefetch and t % 3 == 1:
                 tokens.prefetch(t + 1, p.heads, -(-p.heads // p.kv_heads), 1 + t % p.prefetch)
             if p.weights and t % 7 == 3:
@@ -183,7 +183,7 @@ def test_reset_in_the_middle_of_a_step(tiles, name):
     for t, heads in enumerate([1] * 6 + [2] * 2):
         q = rng.standard_normal((heads, p.d)).astype(np.float16)
         k, v = rng.standard_normal((2, 1, p.d)).astype(np.float16)
-        first.add(q, k, v, t + 1, clear=t == 0)
+        first.add(q, k, v, t + 1, restart=t == 0)
     whole = first.stimulus([])
     memory = whole.memories["memory"]
     for row in (1, p.cache_rows - 1):
@@ -198,7 +198,7 @@ def test_reset_in_the_middle_of_a_step(tiles, name):
         for t in range(8):
             q = rng.standard_normal((p.heads, p.d)).astype(np.float16)
             k, v = rng.standard_normal((2, p.kv_heads, p.d)).astype(np.float16)
-            tokens.add(q, k, v, t + 1, clear=t == 0)
+            tokens.add(q, k, v, t + 1, restart=t == 0)
         tile.run(tokens.stimulus([]), "none")
 
 
@@ -217,7 +217,7 @@ def test_caches_of_integers_are_exact(tiles):
         k, v = rng.integers(-1, 2, (2, n, p.kv_heads, p.d)).astype(np.float16)
         q = rng.normal(scale=3, size=(n, p.heads, p.d)).astype(np.float16)
         for t in range(n):
-            tokens.add(q[t], k[t], v[t], t + 1, clear=t == 0)
+            tokens.add(q[t], k[t], v[t], t + 1, restart=t == 0)
         outcome = tile.run(tokens.stimulus([]), "none")
         left = LadTile(sizes_of(p), outcome.memories["memory"].contents.view(np.uint16))
         for head in range(p.heads):
@@ -232,10 +232,10 @@ def test_heads_are_invalid_before_the_first_clear(tiles):
     tile = tiles("small")
     p, rng = tile.parameters, np.random.default_rng(4)
     tokens = Tokens(p, random_memory(p, rng))
-    for n, clear in ((1, False), (2, False), (3, False), (3, True), (2, False)):
+    for n, restart in ((1, False), (2, False), (3, False), (3, True), (2, False)):
         q = rng.standard_normal((p.heads, p.d)).astype(np.float16)
         k, v = rng.standard_normal((2, p.kv_heads, p.d)).astype(np.float16)
-        tokens.add(q, k, v, n, clear=clear)
+        tokens.add(q, k, v, n, restart=restart)
     invalid = [[step.invalid for step in found] for found in tokens.results]
     assert invalid == [[True] * p.heads] * 3 + [[False] * p.heads] * 2
     tile.run(tokens.stimulus([]))
@@ -244,7 +244,7 @@ def test_heads_are_invalid_before_the_first_clear(tiles):
 def first_output(p: LadTileParameters, tile: Checked) -> int:
     """Cycle of the first token's output."""
     tokens = Tokens(p)
-    tokens.add(*np.ones((3, 1, p.d), np.float16), 1, clear=True)
+    tokens.add(*np.ones((3, 1, p.d), np.float16), 1, restart=True)
     return int(tile.run(tokens.stimulus([])).cycles_of["o"][0])
 
 
@@ -300,8 +300,8 @@ def test_real_layers(default_tile, shipped_trace, layer):
         if t in (0, 120, count - 4):
             joined = Tokens(p, model.memory)
             for number in range(t, t + 4):
-                step = joined.add(q[number], k[number], v[number], number + 1, clear=number == 0)
-                # After a reset, heads are invalid up to the first clear; nothing else differs.
+                step = joined.add(q[number], k[number], v[number], number + 1, restart=number == 0)
+                # After a reset, heads are invalid up to the first restart; nothing else differs.
                 assert all(one.invalid == (t > 0) for one in step)
             default_tile.run(joined.stimulus([]), "random", FAR)
         found = model.step(t + 1, p.heads, p.heads, t == 0, q[t], k[t], v[t])

@@ -247,7 +247,7 @@ def test_the_first_token_outputs_its_value():
     q, k, v = (x[0].astype(np.float16) for x in sequence(SMALL, 1, seed=10))
     for step in tile.step(1, 2, 2, True, q, k, v):
         np.testing.assert_allclose(step.o, v[0], rtol=2**-9)
-        # Rows: the window's key, K and V of the active position, counters. No caches after clear.
+        # Rows: the window's key, K and V of the active position, counters. No caches after restart.
         zeros = dict.fromkeys(("centres", "large", "updated", "above"), 0)
         expected = {"n": 1, "active": 1, "fresh": 1, "rows": 1 + 2 + 1} | zeros
         assert expected.items() <= step.report.items()

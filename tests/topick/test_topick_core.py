@@ -66,13 +66,13 @@ def test_another_threshold_than_the_job_s_is_seen(small, shipped_trace, instead)
     for cycles in (outcome.cycles - 1, outcome.cycles + 1):
         wrong = stimulus.wrong_cycles(dataclasses.replace(outcome, cycles=cycles))
         assert wrong == f"took {cycles} cycles where the formula says {outcome.cycles}"
-    fields = payload.unpack(p.job_layout, stimulus.inputs["job"])
+    fields = payload.unpack(p.command_layout, stimulus.inputs["command"])
     fields["threshold"][:] = coded_head(p.lane, np.zeros(p.d, int), 1.0, instead, 1).threshold
-    stimulus.inputs["job"] = payload.pack(p.job_layout, fields)
+    stimulus.inputs["command"] = payload.pack(p.command_layout, fields)
     other = small.simulate(stimulus)
     layouts = small.design.outputs
     found = testbench.compare(stimulus, other.outputs, layouts, other.cycles_of)
-    assert found[0].stream.startswith("decided") and found[0].field == "kept"
+    assert found[0].stream.startswith("report") and found[0].field == "kept"
     assert stimulus.wrong_cycles(other) is not None
 
 
@@ -104,7 +104,7 @@ def test_a_memory_that_takes_few_requests_does_not_deadlock(holds, kept):
     stimulus = jobs.stimulus([])
     outputs, cycles = run(stimulus, MemoryTiming((1, 9), reorder=True), holds)
     layouts = {"o": TIGHT.output_layout}
-    layouts |= {f"decided__{lane}": TIGHT.decided_layout for lane in range(TIGHT.lanes)}
+    layouts |= {f"report__{lane}": TIGHT.report_layout for lane in range(TIGHT.lanes)}
     assert testbench.compare(stimulus, outputs, layouts, cycles) == []
 
 
@@ -118,10 +118,10 @@ def test_jobs_out_of_range_count_as_one(small):
     )
     for field, value in (("tokens", 0), ("tokens", 65), ("heads", 0), ("heads", 5), ("group", 0)):
         stimulus = jobs.stimulus([])
-        fields = payload.unpack(p.job_layout, stimulus.inputs["job"])
+        fields = payload.unpack(p.command_layout, stimulus.inputs["command"])
         assert len(fields["heads"]) == fields["heads"][0] == fields["tokens"][0] == 1
         fields[field][:] = value
-        stimulus.inputs["job"] = payload.pack(p.job_layout, fields)
+        stimulus.inputs["command"] = payload.pack(p.command_layout, fields)
         small.run(stimulus)
 
 
@@ -130,9 +130,9 @@ def test_too_many_kv_heads_count_as_one_head(small):
     p = SMALL
     jobs = random_jobs(p, 1, RNG(1))
     stimulus = jobs.stimulus([])
-    fields = payload.unpack(p.job_layout, stimulus.inputs["job"])
+    fields = payload.unpack(p.command_layout, stimulus.inputs["command"])
     fields["heads"][:], fields["group"][:] = 4, 1
-    stimulus.inputs["job"] = payload.pack(p.job_layout, fields)
+    stimulus.inputs["command"] = payload.pack(p.command_layout, fields)
     small.run(stimulus)
 
 
@@ -254,7 +254,7 @@ def test_use_of_the_lanes(default, shipped_trace, capsys):
         stimulus, outcome, decisions = run_real(default, shipped_trace, 9, 500, FIFTY, layer)
         keys, values = reads_of(default, stimulus, outcome, decisions)
         slowest = (keys + values).argmax()
-        ends = [outcome.cycles_of[f"decided__{lane}"][-1] for lane in range(3)]
+        ends = [outcome.cycles_of[f"report__{lane}"][-1] for lane in range(3)]
         used = (keys + values)[slowest] / outcome.cycles
         with capsys.disabled():
             print(f"\nlayer {layer}: {outcome.cycles} cycles, K {keys}, V {values}, use {used:.3f}")

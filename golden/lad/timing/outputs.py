@@ -254,7 +254,7 @@ class Output:
 
     def accepts(self, cycle: int) -> bool:
         """Whether a row of the caches, now offered, is accepted."""
-        loads = self._next is not None and not self._next.clear
+        loads = self._next is not None and not self._next.restart
         return loads and self.caches.loaded < self.caches.rows and not self._sets(cycle)
 
     def tick(
@@ -274,7 +274,7 @@ class Output:
             caches.set_column()
         if state == LOADS:
             work = self._next
-            if work is not None and (work.clear or loaded == caches.rows) and not waits:
+            if work is not None and (work.restart or loaded == caches.rows) and not waits:
                 self._work, self._next = work, None
                 caches.begin()
                 self._state, self._at = PREPARES, cycle + self._columns + self._dot + 5
@@ -301,7 +301,7 @@ class Output:
         assert self._work is not None
         if self._work.terms:
             self._state, self._begins = UPDATES, cycle + self._work.terms + self._vector + 4
-        elif self._work.clear:
+        elif self._work.restart:
             self.caches.write(complete=True)
             self._state = WRITES
         else:

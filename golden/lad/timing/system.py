@@ -31,12 +31,12 @@ class SystemWork:
 
 
 def system_token_work(
-    system: LadSystem, steps: list[HeadStep], heads: int, group: int, clear: bool
+    system: LadSystem, steps: list[HeadStep], heads: int, group: int, restart: bool
 ) -> SystemWork:
     """A token of these heads, in the order of the job; `heads` and `group` as in its job."""
     shares, size = system.shares(heads, group)
     tiles = [
-        token_work(system.tile_sizes, [steps[head] for head in share], len(share), size, clear)
+        token_work(system.tile_sizes, [steps[head] for head in share], len(share), size, restart)
         if share
         else None
         for share in shares

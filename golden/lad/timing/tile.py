@@ -190,7 +190,7 @@ class TileTiming:
                 self._row, self._rows = 0, -(-work.n // self._d)
                 self.factors.begin()
                 self.output.begin(work)
-                if not work.clear:
+                if not work.restart:
                     self.reads.begin()
                 self._attending = "attend"
         elif self._attending == "attend":
@@ -255,7 +255,7 @@ class TileTiming:
     def _accept(self, job: JobWork) -> None:
         self._job, self._head, self._count, self.last = job, 0, job.count, self.cycle
         self._state = "linear" if job.pieces else "count"
-        if job.ahead or job.clear:
+        if job.ahead or job.restart:
             self.fetch.ahead.empty()
 
 

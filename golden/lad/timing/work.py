@@ -71,7 +71,7 @@ class HeadWork:
         Number in the job.
     first
         Whether it is the first head of its kv head: it stores the new key and value.
-    clear
+    restart
         Its caches are empty.
     large
         Positions in M, ascending.
@@ -86,7 +86,7 @@ class HeadWork:
     n: int
     head: int
     first: bool
-    clear: bool
+    restart: bool
     large: np.ndarray
     centres: np.ndarray
     entries: np.ndarray
@@ -94,13 +94,13 @@ class HeadWork:
     terms: int
 
     @classmethod
-    def of(cls, step: HeadStep, head: int, first: bool, clear: bool) -> "HeadWork":
+    def of(cls, step: HeadStep, head: int, first: bool, restart: bool) -> "HeadWork":
         made = step.discrepancies
         changed = made.changed
         terms = int(np.count_nonzero(made.minus[changed]) + np.count_nonzero(made.plus[changed]))
         entries, n = step.touched, step.report["n"]
         active = step.active[entries]
-        return cls(n, head, first, clear, step.large, step.centres, entries, active, terms)
+        return cls(n, head, first, restart, step.large, step.centres, entries, active, terms)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class JobWork:
 
     count: int = 0
     heads: list[HeadWork] = field(default_factory=list)
-    clear: bool = False
+    restart: bool = False
     ahead: list[np.ndarray] = field(default_factory=list)
     n: int = 0
     most: int = 0
@@ -131,12 +131,12 @@ class JobWork:
 
 
 def token_work(
-    sizes: TileSizes, steps: list[HeadStep], heads: int, group: int, clear: bool
+    sizes: TileSizes, steps: list[HeadStep], heads: int, group: int, restart: bool
 ) -> JobWork:
     """A token of these heads; `heads` and `group` as in its job, which may be out of range."""
     size = group if 1 <= group <= sizes.heads else 1
-    works = [HeadWork.of(step, n, n % size == 0, clear) for n, step in enumerate(steps)]
-    return JobWork(count_cycles(sizes, heads, group), works, clear)
+    works = [HeadWork.of(step, n, n % size == 0, restart) for n, step in enumerate(steps)]
+    return JobWork(count_cycles(sizes, heads, group), works, restart)
 
 
 def ahead_work(tile: LadTile, n: int, heads: int, group: int, most: int) -> JobWork:

@@ -257,7 +257,7 @@ class CoreParameters(Parameters):
         return front + beats + back + self.outlier_list.rows + lane + 1
 
     @cached_property
-    def load_layout(self) -> data.StructLayout:
+    def table_layout(self) -> data.StructLayout:
         """One row of a table.
 
         ================ ======================================================================

@@ -201,8 +201,8 @@ UNICAIM = Diagram(
         ),
         Box("evict", "eviction|sense", 10.5, 15, 11, 3.4, EVICTION, ("eviction_sense",)),
         Box(
-            *("rows", "controller:|jobs and rows", 0, 15, 8.5, 3.4, WHOLE),
-            ("job_sequence", "row_manager"),
+            *("rows", "controller:|commands, rows", 0, 15, 8.5, 3.4, WHOLE),
+            ("command_sequence", "row_manager"),
         ),
     ),
     (

@@ -102,7 +102,7 @@ class Core:
             cycles=outcome.cycles,
             lane_cycles=[int(use.offered.max(initial=-1)) + 1 for use in memories],
             decided_cycles=[
-                int(outcome.cycles_of[f"decided__{lane}"].max(initial=-1)) + 1
+                int(outcome.cycles_of[f"report__{lane}"].max(initial=-1)) + 1
                 for lane in range(p.lanes)
             ],
             chunks=[use.rows_read for use in memories],

@@ -210,7 +210,7 @@ def words_of(p: KllmCoreParameters, weight: np.ndarray, scale: np.ndarray) -> np
 def tables_beats(
     p: KllmCoreParameters, tables: Tables, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Beats of `load` for one set of tables, in any order."""
+    """Beats of `tables` for one set of tables, in any order."""
     rows = [*((Table.PRODUCTS, row, values) for row, values in enumerate(tables.products))]
     if tables.fixed is not None:
         codebooks = (tables.fixed.activations, tables.fixed.weights)
@@ -282,11 +282,11 @@ def packed_inputs(
     addresses: Sequence[int],
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """Packed beats of `load`, `command` and `x`."""
+    """Packed beats of `tables`, `command` and `x`."""
     inputs = [inputs_of(p, product, rng) for product in products]
     loads = [load for load, _ in inputs if load is not None]
     return {
-        "load": payload.pack(p.load_layout, _join(loads)),
+        "tables": payload.pack(p.table_layout, _join(loads)),
         "command": payload.pack(p.command_layout, commands_of(p, products, addresses)),
         "x": payload.pack(p.outlier_split.input_layout, _join([beats for _, beats in inputs])),
     }
@@ -327,7 +327,7 @@ def commands_of(
 def inputs_of(
     p: KllmCoreParameters, product: Product, rng: np.random.Generator
 ) -> tuple[dict[str, np.ndarray] | None, dict[str, np.ndarray]]:
-    """Beats of `load`, None without new tables, and of `x`; bits without meaning are random."""
+    """Beats of `tables`, None without new tables, and of `x`; bits without meaning are random."""
     load = tables_beats(p, product.tables, rng) if product.new_tables else None
     vectors, length = product.x.shape
     count = -(-length // BEAT)

@@ -102,7 +102,8 @@ class LadJobs(ABC):
         """Leave the jobs so far to the model alone: the block begins on the memory they leave."""
         self.model.reset()
         self._first = self.model.memory.copy()
-        self._fields: dict[str, list[int]] = {name: [] for name, _ in self.parameters.job_layout}
+        names = [name for name, _ in self.parameters.command_layout]
+        self._fields: dict[str, list[int]] = {name: [] for name in names}
         self._q: list[np.ndarray] = []
         self._kv: list[np.ndarray] = []
         self.results: list[list[HeadStep]] = []
@@ -116,7 +117,7 @@ class LadJobs(ABC):
         v: np.ndarray,
         n: int,
         *,
-        clear: bool = False,
+        restart: bool = False,
         heads: int | None = None,
         group: int | None = None,
     ) -> list[HeadStep]:
@@ -127,11 +128,11 @@ class LadJobs(ABC):
         """
         heads = len(q) if heads is None else heads
         group = -(-len(q) // len(k)) if group is None else group
-        found = self.model.step(n, heads, group, clear, q, k, v)
-        self.work.append(self._token(found, heads, group, clear))
+        found = self.model.step(n, heads, group, restart, q, k, v)
+        self.work.append(self._token(found, heads, group, restart))
         kv_heads = -(-len(found) // self._group(heads, group))
         kv = np.stack([k[:kv_heads], v[:kv_heads]], axis=1).reshape(-1, q.shape[1])
-        self._job(found, q[: len(found)], kv, n=n, heads=heads, group=group, clear=clear)
+        self._job(found, q[: len(found)], kv, n=n, heads=heads, group=group, restart=restart)
         return found
 
     def prefetch(self, n: int, heads: int, group: int, most: int) -> None:
@@ -162,7 +163,7 @@ class LadJobs(ABC):
         """
 
     @abstractmethod
-    def _token(self, found: list[HeadStep], heads: int, group: int, clear: bool) -> Any:
+    def _token(self, found: list[HeadStep], heads: int, group: int, restart: bool) -> Any:
         """What decides the cycles of a token."""
 
     @abstractmethod
@@ -200,7 +201,7 @@ class LadJobs(ABC):
         fields = {name: np.array(values[since:]) for name, values in self._fields.items()}
         return LadStimulus(
             inputs={
-                "job": payload.pack(p.job_layout, fields),
+                "command": payload.pack(p.command_layout, fields),
                 "q": rows_of(p, np.concatenate(self._q[since:])),
                 "kv": rows_of(p, np.concatenate(self._kv[since:])),
             },
@@ -260,7 +261,7 @@ def add_layers(jobs: LadJobs, layers: tuple[np.ndarray, ...], count: int, longes
     length, token = min(room, longest), 0
 
     def add(layer: int, t: int) -> None:
-        jobs.add(q[layer, :, t], k[layer, :, t], v[layer, :, t], t + 1, clear=t == 0)
+        jobs.add(q[layer, :, t], k[layer, :, t], v[layer, :, t], t + 1, restart=t == 0)
 
     if count <= 2 * p.window and room > length:
         token = min(3 * p.window + 2, room - length)

@@ -65,8 +65,8 @@ class Jobs(LadJobs):
             for heads, group, found in numbers
         ]
 
-    def _token(self, found: list[HeadStep], heads: int, group: int, clear: bool) -> SystemWork:
-        return system_token_work(self.model, found, heads, group, clear)
+    def _token(self, found: list[HeadStep], heads: int, group: int, restart: bool) -> SystemWork:
+        return system_token_work(self.model, found, heads, group, restart)
 
     def _ahead(self, n: int, heads: int, group: int, most: int) -> SystemWork:
         return system_ahead_work(self.model, n, heads, group, most)
@@ -107,7 +107,7 @@ def random_jobs(p: LadSystemParameters, count: int, rng: np.random.Generator) ->
         n, left = n + 1, left - 1
         q, k, v = random_operands(kind, drift, scale, -(-accepted // size), rng)
         fewer = p.identification == "codes" and sometimes(rng, 0.05)
-        jobs.add(q, k, v, n, heads=1 if fewer else heads, group=group, clear=begins)
+        jobs.add(q, k, v, n, heads=1 if fewer else heads, group=group, restart=begins)
     return jobs
 
 

@@ -69,8 +69,8 @@ class Tokens(LadJobs):
     def _places(self, counts: list[int]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         return {"last": _last(counts)}, {}
 
-    def _token(self, found: list[HeadStep], heads: int, group: int, clear: bool) -> JobWork:
-        return token_work(self.model.sizes, found, heads, group, clear)
+    def _token(self, found: list[HeadStep], heads: int, group: int, restart: bool) -> JobWork:
+        return token_work(self.model.sizes, found, heads, group, restart)
 
     def _ahead(self, n: int, heads: int, group: int, most: int) -> JobWork:
         return ahead_work(self.model, n, heads, group, most)
@@ -121,7 +121,8 @@ def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> 
         for token in range(1, n + 1):
             if token == n:
                 tokens.join()
-            tokens.add(*random_operands(kind, drift, scale, kv_heads, rng), token, clear=token == 1)
+            rows = random_operands(kind, drift, scale, kv_heads, rng)
+            tokens.add(*rows, token, restart=token == 1)
     while len(tokens.results) < jobs:
         if p.weights and sometimes(rng, 0.1):
             multiply(tokens, rng)
@@ -157,7 +158,7 @@ def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> 
             given["group"] = int(rng.choice([0, 1, *range(p.heads + 1, width_end(p, "group"))]))
             if count == 1:  # so do as many heads as would need more kv heads
                 given["heads"] = int(rng.choice([0, *range(p.kv_heads + 1, width_end(p, "heads"))]))
-        tokens.add(q, k, v, given.pop("n"), clear=begins, **given)
+        tokens.add(q, k, v, given.pop("n"), restart=begins, **given)
     return tokens
 
 
@@ -178,7 +179,7 @@ def multiply(tokens: Tokens, rng: np.random.Generator) -> None:
 
 def width_end(p: LadTileParameters, field: str) -> int:
     """The first number that a field of a job is too narrow for."""
-    return 1 << next(width for name, _, width in payload.fields(p.job_layout) if name == field)
+    return 1 << next(width for name, _, width in payload.fields(p.command_layout) if name == field)
 
 
 def beyond(p: LadTileParameters, field: str, most: int, rng: np.random.Generator) -> int:

@@ -103,10 +103,10 @@ class Jobs:
                 for head in self.heads_of(lane, job)
             ]
             owner = np.repeat(*np.array(beats or [(0, 0)], np.int64).T)
-            outputs[f"decided__{lane}"] = np.zeros(
-                (len(owner), payload.words(p.decided_layout)), np.uint32
+            outputs[f"report__{lane}"] = np.zeros(
+                (len(owner), payload.words(p.report_layout)), np.uint32
             )
-            owners[f"decided__{lane}"] = owner
+            owners[f"report__{lane}"] = owner
             if p.observe:
                 name = f"observed__{lane}"
                 outputs[name] = np.zeros((0, payload.words(p.lane.observed_layout)), np.uint32)
@@ -116,8 +116,8 @@ class Jobs:
         owners["o"] = np.arange(sum(counts))
         return CoreStimulus(
             inputs={
-                "job": payload.pack(
-                    p.job_layout, {n: np.array(v[since:]) for n, v in self._fields.items()}
+                "command": payload.pack(
+                    p.command_layout, {n: np.array(v[since:]) for n, v in self._fields.items()}
                 ),
                 "kv": payload.pack(p.row_layout, {"": np.concatenate(self._kv[since:])}),
                 "q": payload.pack(

@@ -84,7 +84,7 @@ def decisions_of(
     if found:
         return found, decisions
     for lane in range(jobs.parameters.lanes):
-        name = f"decided__{lane}"
+        name = f"report__{lane}"
         beats = payload.unpack(layouts[name], got[name])
         at = 0
         for number, job in enumerate(work):
@@ -122,7 +122,7 @@ def _decided(
     expected = lane % p.lanes_per_head + p.lanes_per_head * np.arange(rows)
 
     def wrong(field: str, want, have) -> list[Mismatch]:
-        return [Mismatch(f"decided__{lane}", head.number, at, field, want, have)]
+        return [Mismatch(f"report__{lane}", head.number, at, field, want, have)]
 
     if (beats["head"] != head.number).any():
         return wrong("head", head.number, str(beats["head"].tolist()))
@@ -184,11 +184,11 @@ def _head(
     unfinished = np.flatnonzero(kept & (decided.read < sizes.chunks))
     if len(unfinished):
         what = f"token {unfinished[0]} of all chunks", int(decided.read[unfinished[0]])
-        return [Mismatch("decided", transaction, beat, "chunk", *what, cycle)]
+        return [Mismatch("report", transaction, beat, "chunk", *what, cycle)]
     pruned = np.flatnonzero(must_keep(head, work.k, sizes) & ~kept)
     if len(pruned):
         what = f"token {pruned[0]} kept", "pruned"
-        found.append(Mismatch("decided", transaction, beat, "kept", *what, cycle))
+        found.append(Mismatch("report", transaction, beat, "kept", *what, cycle))
     lanes = jobs.parameters.lanes_per_head
     made = attend(head, work.k, work.v, decided.read, kept, sizes, lanes=lanes)
     want = np.append(made.o, made.total)
@@ -211,7 +211,7 @@ def pruned_late(stimulus: CoreStimulus, decisions: list[list[HeadDecisions]]) ->
         late = read_on(work.head, work.k, made.read, made.kept, made.rank, sizes, **options)
         for token in np.flatnonzero(late)[:1]:
             what = f"token {token} pruned", f"{made.read[token]} chunks read"
-            found.append(Mismatch("decided", transaction, int(token), "chunk", *what))
+            found.append(Mismatch("report", transaction, int(token), "chunk", *what))
     return found
 
 
@@ -222,7 +222,7 @@ def unexpected(
     a token pruned too late or too early."""
     found = []
     for lane, expected in enumerate(predicted.decided):
-        name = f"decided__{lane}"
+        name = f"report__{lane}"
         beats = payload.unpack(layouts[name], got[name])
         fields = "head", "token", "chunk", "kept"
         columns = [beats[field].astype(np.int64) for field in fields]

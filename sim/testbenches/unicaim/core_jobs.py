@@ -9,7 +9,7 @@ from golden.unicaim.core_cycles import CoreCycles, JobWork, Timing
 from golden.unicaim.divisors import code_units, divisor_for, key_divisor, query_divisors
 from golden.unicaim.unicaim_core import CoreSizes, JobResult, UnicaimCore
 from hw.attention.special_function_unit import DRAIN_CYCLES, Operation
-from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
+from hw.unicaim.core_parameters import CommandOp, UnicaimCoreParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
@@ -39,13 +39,13 @@ class CoreJobs:
         """Result of each job; None for LOAD."""
         self.work: list[JobWork] = []
         self._jobs: list[tuple] = []
-        self._inputs: dict[str, list[tuple]] = {"load": [], "kv": [], "q": []}
-        self._owners: dict[str, list[int]] = {"load": [], "kv": [], "q": []}
+        self._inputs: dict[str, list[tuple]] = {"mean": [], "kv": [], "q": []}
+        self._owners: dict[str, list[int]] = {"mean": [], "kv": [], "q": []}
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def _job(self, op: JobOp, kv_head: int, k: int = 0, heads: int = 0) -> None:
+    def _job(self, op: CommandOp, kv_head: int, k: int = 0, heads: int = 0) -> None:
         self._jobs.append((op, kv_head, k, heads))
 
     def _done(self, result: JobResult | None) -> JobResult | None:
@@ -64,19 +64,19 @@ class CoreJobs:
     def load(self, kv_head: int, mean: np.ndarray, divisor: float) -> None:
         if self.modelled:
             self.model.load(kv_head, mean, divisor)
-        self._give("load", mean, divisor)
-        self._job(JobOp.LOAD, kv_head)
+        self._give("mean", mean, divisor)
+        self._job(CommandOp.LOAD, kv_head)
         self._done(None)
 
     def clear(self, kv_head: int, unused: tuple[int, int] = (0, 0)) -> None:
         """`unused`: what the job's other fields say."""
-        self._job(JobOp.CLEAR, kv_head, *unused)
+        self._job(CommandOp.RESTART, kv_head, *unused)
         self._done(self.model.clear(kv_head) if self.modelled else None)
 
     def preset(self, kv_head: int, k, v, unused: tuple[int, int] = (0, 0)) -> None:
         self._give("kv", k)
         self._give("kv", v)
-        self._job(JobOp.PRESET, kv_head, *unused)
+        self._job(CommandOp.PRESET, kv_head, *unused)
         self._done(self.model.preset(kv_head, k, v) if self.modelled else None)
 
     def step(self, kv_head: int, k, v, q, divisors, top_k: int, units=None) -> JobResult | None:
@@ -84,7 +84,7 @@ class CoreJobs:
         self._give("kv", v)
         for number in range(len(q)):
             self._give("q", q[number], divisors[number], 0 if units is None else units[number])
-        self._job(JobOp.STEP, kv_head, top_k, len(q))
+        self._job(CommandOp.STEP, kv_head, top_k, len(q))
         given = kv_head, k, v, q, divisors, top_k, units
         return self._done(self.model.step(*given) if self.modelled else None)
 
@@ -165,11 +165,11 @@ class CoreJobs:
             ]
             for name, rows in self._inputs.items()
         }
-        packed = {"job": payload.pack(p.job_layout, jobs)}
+        packed = {"command": payload.pack(p.command_layout, jobs)}
         packed["kv"] = payload.pack(p.row_layout, {"": _bits([k for (k,) in given["kv"]], p.d)})
-        mean, divisor = _columns(given["load"], 2)
+        mean, divisor = _columns(given["mean"], 2)
         fields = {"mean": _bits(mean, p.d), "divisor": _bits(divisor)}
-        packed["load"] = payload.pack(p.load_layout, fields)
+        packed["mean"] = payload.pack(p.mean_layout, fields)
         x, divisor, unit = _columns(given["q"], 3)
         fields = {"x": _bits(x, p.d), "divisor": _bits(divisor)}
         if p.exact == "cells":
@@ -198,7 +198,7 @@ def _fields_of(p: UnicaimCoreParameters, reports: list[JobResult]) -> dict[str, 
 
 def _most(p: UnicaimCoreParameters, field: str) -> int:
     """The largest number that a job's field can say."""
-    return (1 << payload.width(p.job_layout[field].shape)) - 1
+    return (1 << payload.width(p.command_layout[field].shape)) - 1
 
 
 def cycles_of(p: UnicaimCoreParameters, work: list[JobWork]) -> tuple[int, int]:

@@ -21,7 +21,7 @@ def run(stimulus: CoreStimulus, timing: MemoryTiming, holds: int) -> tuple[dict,
     p = stimulus.jobs.parameters
     dut = TopickCore(p)
     sources = {name: payload.to_ints(beats)[::-1] for name, beats in stimulus.inputs.items()}
-    sinks = {"o": dut.o} | {f"decided__{n}": port for n, port in enumerate(dut.decided)}
+    sinks = {"o": dut.o} | {f"report__{n}": port for n, port in enumerate(dut.report)}
     got: dict[str, list[int]] = {name: [] for name in sinks}
     cycles: dict[str, list[int]] = {name: [] for name in sinks}
     memories = [

@@ -61,7 +61,7 @@ class LadAttention(Fp16Attention):
         """The step by the bit-exact model; by the RTL too, but perhaps later."""
         memory = self._tokens.model.memory
         before = memory.copy()
-        heads = self._tokens.add(q, k, v, token + 1, clear=token == 0)
+        heads = self._tokens.add(q, k, v, token + 1, restart=token == 0)
         changed = np.flatnonzero((memory != before).any(axis=1))
         rows = changed, memory_rows(self._p, memory[changed])
         # Whole images of the memory would wait with the stimulus; the changed rows are enough.
@@ -73,9 +73,11 @@ class LadAttention(Fp16Attention):
     def _unchecked(self, token: int, q: np.ndarray, k: np.ndarray, v: np.ndarray):
         """The step by the RTL alone, which does not show which positions are active."""
         p = self._p
-        job = {"n": token + 1, "heads": len(q), "group": len(q) // len(k), "clear": token == 0}
+        job = {"n": token + 1, "heads": len(q), "group": len(q) // len(k), "restart": token == 0}
         inputs = {
-            "job": payload.pack(p.job_layout, {n: np.array([int(v)]) for n, v in job.items()}),
+            "command": payload.pack(
+                p.command_layout, {n: np.array([int(v)]) for n, v in job.items()}
+            ),
             "q": rows_of(p, q),
             "kv": rows_of(p, np.stack([k, v], axis=1).reshape(-1, p.d)),
         }

@@ -1,4 +1,4 @@
-"""What each job of UniCAIM's core asks of its parts, in order."""
+"""What each command of UniCAIM's core asks of its parts, in order."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data
@@ -6,35 +6,36 @@ from amaranth.lib import data
 from hw.component import Component
 from hw.layout import FLAG
 from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
-from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
+from hw.unicaim.core_parameters import CommandOp, UnicaimCoreParameters
 from hw.unicaim.exact_attention import operand_shape
 from hw.unicaim.level_converter import RowKind
 from hw.unicaim.row_accumulation import accumulation_layout
 from hw.unicaim.row_manager import RowOp
 
 
-class JobSequence(Component[UnicaimCoreParameters]):
-    """A job's row, its key and value into memory and array, then its queries, one after the other.
+class CommandSequence(Component[UnicaimCoreParameters]):
+    """A command's row, its key and value into memory and array, then its queries in order.
 
-    A job waits in `job` while one of the same kv head is in progress, so that it overwrites no row
-    that is still to be read and finds the row to evict; jobs of other kv heads overlap.
+    A command waits in `command` while one of the same kv head is in progress, so that it overwrites
+    no row that is still to be read and finds the row to evict; commands of other kv heads overlap.
 
-    Timing: 6 cycles and the converter's from a job to its first query; a query whenever the
+    Timing: 6 cycles and the converter's from a command to its first query; a query whenever the
     converter takes one.
     """
 
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "load": stream_in(p.load_layout, "Contents for each LOAD."),
-            "job": stream_in(p.job_layout, "Commands LOAD, PRESET and STEP, one after another."),
+            "mean": stream_in(p.mean_layout, "Contents for each LOAD."),
+            "command": stream_in(p.command_layout, "Commands LOAD, PRESET and STEP, one after another."),
             "kv": stream_in(
                 p.row_layout, "For each STEP and PRESET its row of K, then its row of V, FP16."
             ),
             "q": stream_in(p.q_layout, "Queries of a STEP, FP16."),
-            "busy": wire_in(p.kv_heads, "Kv heads with a job in progress."),
+            "busy": wire_in(p.kv_heads, "Kv heads with a command in progress."),
             "started": wire_out(
-                1, "A job begins in this cycle, of the kv head `context`; with queries if `reads`."
+                1,
+                "A command of the kv head `context` begins in this cycle, with queries if `reads`.",
             ),
             "context": wire_out(p.context),
             "reads": wire_out(1),
@@ -49,7 +50,7 @@ class JobSequence(Component[UnicaimCoreParameters]):
 
     def elaborate(self, platform):
         m = Module()
-        p, job = self.parameters, self.job.payload
+        p, job = self.parameters, self.command.payload
         r = _Job(p)
         context = Signal(p.context)
         accept = Signal()
@@ -58,8 +59,8 @@ class JobSequence(Component[UnicaimCoreParameters]):
         m.d.comb += [
             context.eq(Mux(accept, job.kv_head, r.kv_head) if p.kv_heads > 1 else 0),
             self.context.eq(context),
-            self.started.eq(accept & (job.op != JobOp.LOAD)),
-            self.reads.eq((job.op == JobOp.STEP) & job.heads.any()),
+            self.started.eq(accept & (job.op != CommandOp.LOAD)),
+            self.reads.eq((job.op == CommandOp.STEP) & job.heads.any()),
         ]
         m.d.sync += r.kv_head.eq(context)
         self._describe(m, r)
@@ -86,7 +87,7 @@ class JobSequence(Component[UnicaimCoreParameters]):
             record.evicts.eq(self.row.payload.evicts),
             record.full.eq(self.row.payload.full),
             record.shares.eq(r.queries.any()),
-            self.take.payload.op.eq(Mux(r.op == JobOp.CLEAR, RowOp.CLEAR, RowOp.TAKE)),
+            self.take.payload.op.eq(Mux(r.op == CommandOp.RESTART, RowOp.CLEAR, RowOp.TAKE)),
             write.write.eq(1),
             write.data.eq(self.kv.payload),
             write.address.eq(Cat(r.row, r.of_value, r.kv_head[: (p.kv_heads - 1).bit_length()])),
@@ -99,53 +100,53 @@ class JobSequence(Component[UnicaimCoreParameters]):
             m.d.comb += self.take.payload.context.eq(r.kv_head)
 
     def _select_levels(self, m: Module, r: "_Job", load: Signal, querying: Signal) -> None:
-        """What the converter takes: a mean, a key, a query, or nothing but CLEAR."""
+        """What the converter takes: a mean, a key, a query, or nothing but RESTART."""
         converter, q = self.converter.payload, self.q.payload
-        written = Mux(r.op == JobOp.CLEAR, RowKind.CLEAR, RowKind.KEY)
+        written = Mux(r.op == CommandOp.RESTART, RowKind.CLEAR, RowKind.KEY)
         m.d.comb += [
             converter.row.eq(r.row),
             converter.kind.eq(Mux(load, RowKind.MEAN, Mux(querying, RowKind.QUERY, written))),
-            converter.divisor.eq(Mux(load, self.load.payload.divisor, q.divisor)),
-            converter.x.eq(Mux(load, self.load.payload.mean, Mux(querying, q.x, self.kv.payload))),
+            converter.divisor.eq(Mux(load, self.mean.payload.divisor, q.divisor)),
+            converter.x.eq(Mux(load, self.mean.payload.mean, Mux(querying, q.x, self.kv.payload))),
         ]
         if self.parameters.kv_heads > 1:
             m.d.comb += converter.context.eq(r.kv_head)
 
     def _begin(self, m: Module, r: "_Job", accept: Signal, load: Signal) -> None:
-        """A job is accepted; LOAD needs the converter alone."""
-        job, converter = self.job.payload, self.converter
-        # A kv head whose last job is not reported, or whose rows are still being read, is busy.
+        """A command is accepted; LOAD needs the converter alone."""
+        job, converter = self.command.payload, self.converter
+        # A kv head whose last command is not reported, or whose rows are still being read, is busy.
         free = Signal()
         kv_head = job.kv_head if self.parameters.kv_heads > 1 else Const(0)
         m.d.comb += free.eq(~(self.busy >> kv_head)[0])
         with m.State("IDLE"):
-            # A job's fields are copied, so that `job` can go on to the next one.
+            # A command's fields are copied, so that `command` can go on to the next one.
             m.d.comb += [
-                self.job.ready.eq(self.job.valid & free),
-                accept.eq(self.job.valid & self.job.ready),
+                self.command.ready.eq(self.command.valid & free),
+                accept.eq(self.command.valid & self.command.ready),
             ]
             m.d.sync += [
                 r.op.eq(job.op),
                 r.k.eq(job.k),
-                r.queries.eq(Mux(job.op == JobOp.STEP, job.heads, 0)),
+                r.queries.eq(Mux(job.op == CommandOp.STEP, job.heads, 0)),
                 r.of_value.eq(0),
             ]
             with m.If(accept):
                 m.next = "TAKE"
-                with m.If(job.op == JobOp.LOAD):
+                with m.If(job.op == CommandOp.LOAD):
                     m.next = "LOAD"
         with m.State("LOAD"):
             # LOAD passes the mean key and the divisor to the converter and has no row.
             m.d.comb += [
                 load.eq(1),
-                converter.valid.eq(self.load.valid),
-                self.load.ready.eq(converter.ready),
+                converter.valid.eq(self.mean.valid),
+                self.mean.ready.eq(converter.ready),
             ]
-            with m.If(self.load.valid & converter.ready):
+            with m.If(self.mean.valid & converter.ready):
                 m.next = "IDLE"
 
     def _name_row(self, m: Module, r: "_Job") -> None:
-        """The job's row from the row manager, and its record."""
+        """The command's row from the row manager, and its record."""
         record = self.records.payload
         with m.State("TAKE"):
             # The row manager names the row, which may take until the last search for a row to
@@ -153,10 +154,10 @@ class JobSequence(Component[UnicaimCoreParameters]):
             m.d.comb += self.take.valid.eq(1)
             with m.If(self.take.ready):
                 m.next = "RECORD"
-                with m.If(r.op == JobOp.CLEAR):
+                with m.If(r.op == CommandOp.RESTART):
                     m.next = "CLEAR"
         with m.State("RECORD"):
-            # The record accompanies the job through the accumulation to its report.
+            # The record accompanies the command through the accumulation to its report.
             m.d.comb += [
                 self.records.valid.eq(self.row.valid),
                 self.row.ready.eq(self.records.ready),
@@ -223,31 +224,31 @@ class JobSequence(Component[UnicaimCoreParameters]):
 
 
 class _Job:
-    """Registers of the job in progress.
+    """Registers of the command in progress.
 
     op, kv_head, k
-        What the job says.
+        What the command says.
     queries
         Number of queries still to come.
     of_value
         The row in `kv` is of V.
     row
-        Row that the job writes.
+        Row that the command writes.
     """
 
     def __init__(self, p: UnicaimCoreParameters):
         def width(layout: data.StructLayout, field: str) -> Shape:
             return Shape.cast(layout[field].shape)
 
-        self.op = Signal(JobOp, reset_less=True)
+        self.op = Signal(CommandOp, reset_less=True)
         self.kv_head = Signal(p.context, reset_less=True)
-        self.k = Signal(width(p.job_layout, "k"), reset_less=True)
-        self.queries = Signal(width(p.job_layout, "heads"), reset_less=True)
+        self.k = Signal(width(p.command_layout, "k"), reset_less=True)
+        self.queries = Signal(width(p.command_layout, "heads"), reset_less=True)
         self.of_value = Signal()
         self.row = Signal(width(accumulation_layout(p), "row"), reset_less=True)
 
 
 def query_layout(p: UnicaimCoreParameters) -> data.StructLayout:
     """A query's kv head, whether it is its step's ``last``, and the rows to select."""
-    k = p.job_layout["k"].shape
+    k = p.command_layout["k"].shape
     return data.StructLayout({"context": p.context, "last": FLAG, "k": k})

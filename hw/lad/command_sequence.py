@@ -1,4 +1,4 @@
-"""The tile's jobs: checked, and dealt head by head to EAS, or to prefetch and linear layers."""
+"""The tile's commands: checked, and dealt head by head to EAS, or to prefetch and linear layers."""
 
 from typing import Any
 
@@ -14,31 +14,31 @@ from hw.layout import FLAG
 from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 
-class JobSequence(Component[LadTileParameters]):
-    """A job's heads, in order, each when there is a store for its scores.
+class CommandSequence(Component[LadTileParameters]):
+    """A command's heads, in order, each when there is a store for its scores.
 
     ::
 
-        job ─→ check ─→ step: heads ─→ EAS ┄ identified ┄→ next head ─→ … ─→ all settled
+        command ─→ check ─→ step: heads ─→ EAS ┄ identified ┄→ next head ─→ … ─→ all settled
                      ├→ prefetch: heads ─→ Prefetch
                      └→ linear layer ─→ Linear
 
     Every `group` heads share a kv head, so `heads` / `group`, rounded up, may not exceed
     `kv_heads`; both count as 1 where they are 0 or too large. `n` counts as 1 where it is 0, as
-    `positions` where it is above, and then the job is `invalid`; so is one before the first `clear`
-    since reset.
+    `positions` where it is above, and then the command is `invalid`; so is one before the first
+    `restart` since reset.
 
-    Cycles: a job of h heads takes ceil(h / `group`) + 2 to its first head.
+    Cycles: a command of h heads takes ceil(h / `group`) + 2 to its first head.
     """
 
     def ports(self) -> Ports:
         p = self.parameters
         ports: dict[str, Any] = {
-            "job": stream_in(p.job_layout),
-            "n": wire_out(p.number, "Number of positions of the job, as checked."),
-            "heads": wire_out(range(p.heads + 1), "Number of heads of the job."),
-            "clear": wire_out(FLAG, "The job begins a sequence."),
-            "invalid": wire_out(FLAG, "The job does not fit and is refused."),
+            "command": stream_in(p.command_layout),
+            "n": wire_out(p.number, "Number of positions of the command, as checked."),
+            "heads": wire_out(range(p.heads + 1), "Number of heads of the command."),
+            "restart": wire_out(FLAG, "The command begins a sequence."),
+            "invalid": wire_out(FLAG, "The command does not fit and is refused."),
             "head": stream_out(score_command_layout(p)),
             "identified": wire_in(1, "EAS has finished a head."),
             "release": wire_in(1, "A head's store is free again."),
@@ -62,7 +62,7 @@ class JobSequence(Component[LadTileParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
-        job = Signal(p.job_layout, reset_less=True)  # checked
+        job = Signal(p.command_layout, reset_less=True)  # checked
         begun = Signal()  # a sequence, since reset
         head = Signal(range(p.heads + 1))
         kv_head = Signal(p.kv_head_index)
@@ -75,7 +75,7 @@ class JobSequence(Component[LadTileParameters]):
         m.d.comb += [
             self.n.eq(job.n),
             self.heads.eq(job.heads),
-            self.clear.eq(job.clear),
+            self.restart.eq(job.restart),
             command.payload.head.eq(head),
             command.payload.kv_head.eq(kv_head),
             command.payload.n.eq(job.n),
@@ -86,23 +86,23 @@ class JobSequence(Component[LadTileParameters]):
             with m.If(place + 1 == job.group):
                 m.d.sync += [place.eq(0), kv_head.eq(kv_head + 1)]
 
-        # Heads that as many kv heads would cover, to check the job.
+        # Heads that as many kv heads would cover, to check the command.
         covered = Signal(range(2 * p.heads + 1))
         kv_heads = Signal(range(p.kv_heads + 1))
         with m.FSM():
             with m.State("IDLE"):
-                # A job is checked as it is accepted; its heads are counted from 0.
-                m.d.comb += self.job.ready.eq(1)
+                # A command is checked as it is accepted; its heads are counted from 0.
+                m.d.comb += self.command.ready.eq(1)
                 m.d.sync += [x.eq(0) for x in (head, kv_head, place, covered, kv_heads)]
-                with m.If(self.job.valid):
+                with m.If(self.command.valid):
                     self._check(m, job, begun)
                     m.next = "COUNT"
                     if p.weights:
-                        with m.If(self.job.payload.pieces != 0):
+                        with m.If(self.command.payload.pieces != 0):
                             m.next = "LINEAR"
             with m.State("COUNT"):
-                # Heads of one kv head after the other, until all heads of the job are covered. If
-                # the kv heads do not suffice, the job has one head.
+                # Heads of one kv head after the other, until all heads of the command are covered.
+                # If the kv heads do not suffice, the command has one head.
                 with m.If(covered >= job.heads):
                     m.next = "HEAD"
                     if p.prefetch:
@@ -126,7 +126,7 @@ class JobSequence(Component[LadTileParameters]):
                     m.d.comb += next_head.eq(1)
                     m.next = "HEAD"
             with m.State("FINISH"):
-                # The next job reads what this one writes, so all of it must be written.
+                # The next command reads what this one writes, so all of it must be written.
                 with m.If((used == 0) & self.settled):
                     m.d.comb += self.empty.eq(1)
                     m.next = "IDLE"
@@ -170,26 +170,26 @@ class JobSequence(Component[LadTileParameters]):
                 m.next = "IDLE"
 
     def _check(self, m: Module, job, begun: Signal) -> None:
-        """A new job, with numbers that are 0 or out of range replaced."""
+        """A new command, with numbers that are 0 or out of range replaced."""
         p = self.parameters
-        offered = self.job.payload
+        offered = self.command.payload
         n = offered.n
         too_long = n > p.positions
         bad_heads = (offered.heads == 0) | (offered.heads > p.heads)
         bad_group = (offered.group == 0) | (offered.group > p.heads)
         m.d.sync += [
-            job.n.eq(Mux((n == 0) | offered.clear, 1, Mux(too_long, p.positions, n))),
+            job.n.eq(Mux((n == 0) | offered.restart, 1, Mux(too_long, p.positions, n))),
             job.heads.eq(Mux(bad_heads, 1, offered.heads)),
             job.group.eq(Mux(bad_group, 1, offered.group)),
-            job.clear.eq(offered.clear),
-            begun.eq(begun | offered.clear),
-            self.invalid.eq(~(begun | offered.clear) | (too_long & ~offered.clear)),
+            job.restart.eq(offered.restart),
+            begun.eq(begun | offered.restart),
+            self.invalid.eq(~(begun | offered.restart) | (too_long & ~offered.restart)),
         ]
         if p.prefetch:
             # Rows are kept for one step of the same sequence.
             m.d.sync += job.prefetch.eq(offered.prefetch)
             is_prefetch = offered.prefetch != 0
-            m.d.comb += self.empty.eq(is_prefetch | offered.clear)
+            m.d.comb += self.empty.eq(is_prefetch | offered.restart)
             with m.If(is_prefetch):
                 # The step before is looked at, which a new sequence does not have.
                 m.d.sync += [begun.eq(begun), job.n.eq(Mux(too_long, p.positions, n))]
