@@ -34,6 +34,8 @@ class DecodeParameters(Parameters, abc.ABC):
     capacity: int
     depth: int
     parallel = 1
+    cycles_exact = True
+    """Whether :meth:`cycles` is exact: not where the core's decisions depend on timing."""
 
     @property
     @abc.abstractmethod

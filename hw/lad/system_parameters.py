@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from amaranth.lib import data
@@ -72,18 +73,21 @@ class LadSystemParameters(LadTileParameters):
         """Cycles of a command of a sequence's first token and one head."""
         return self.tile.latency + 8
 
-    def job_cycles(self, reports: list[list[dict[str, int]]]) -> int:
-        """Cycles of a command, about: of the slowest tile, or of all rows on the port.
+    def cycles(self, work: Sequence) -> int:
+        """Cycles of commands, about: of the slowest tile, or of all rows on the port.
 
         :class:`golden.lad.timing.system.SystemCycles` counts them exactly: each tile's as in
         :meth:`LadTileParameters.cycles`, but that a request, an output and a report wait for their
         turn among the tiles and take a cycle more, and a row of q, k or v for those before it.
 
-        reports
-            For each tile the reports of its heads.
+        work
+            For each command, and each tile, the reports of its heads.
         """
-        slowest = max(sum(self.tile.cycles(report) for report in heads) for heads in reports)
-        return max(slowest, sum(report["rows"] for heads in reports for report in heads))
+        total = 0
+        for tiles in work:
+            slowest = max(self.tile.cycles([heads]) for heads in tiles)
+            total += max(slowest, sum(report["rows"] for heads in tiles for report in heads))
+        return total
 
     # Payloads
 

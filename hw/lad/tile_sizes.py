@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Self
 
 from hw.arith.float_format import FP16
@@ -245,8 +246,10 @@ class TileSizes(Parameters):
             return 2 * dot + 3 * vpu + self.element_bits + max(59, 44 + columns)
         return 2 * dot + 2 * vpu + max(62, 47 + columns)
 
-    def cycles(self, report: dict[str, int]) -> int:
-        """Cycles of a head-step, about, with a memory that answers in the next cycle.
+    cycles_exact = False
+
+    def cycles(self, work: Sequence) -> int:
+        """Cycles of commands, about, with a memory that answers in the next cycle.
 
         :class:`golden.lad.timing.tile.TileCycles` counts them exactly, and every run without
         stalls is compared with. They depend on the commands and the model's results alone: which
@@ -273,7 +276,8 @@ class TileSizes(Parameters):
         M is `multiply_stages`, T the terms. The scores of a head begin once there is a store for
         them, two heads in all, and a command once all heads of the last one are reported.
 
-        report
-            As the tile's.
+        work
+            For each command the reports of its heads, each a mapping.
         """
-        return report["rows"] + 2 * self.cache_rows + report["n"] + 100
+        fixed = 2 * self.cache_rows + 100
+        return sum(report["rows"] + report["n"] + fixed for heads in work for report in heads)

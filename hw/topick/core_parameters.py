@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data
@@ -23,6 +24,20 @@ MARGIN_STAGES = 3
 
 def _is_power(number: int) -> bool:
     return number >= 1 and number & (number - 1) == 0
+
+
+class TokenWork(NamedTuple):
+    """The work of a command, for :meth:`TopickCoreParameters.cycles`.
+
+    tokens
+        Number of tokens, the new one included.
+    heads, kv_heads
+        Number of query heads and of kv heads, spread evenly over the groups.
+    """
+
+    tokens: int
+    heads: int
+    kv_heads: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,29 +154,35 @@ class TopickCoreParameters(Parameters):
         With pruning, each next chunk of the key is requested after a decision.
         """
         decisions = MARGIN_STAGES + (self.lane.chunks - 1) * self.lane.request_latency
-        return self.cycles(1, 1, 1) + (decisions if self.pruning else 0)
+        return self.cycles([TokenWork(1, 1, 1)]) + (decisions if self.pruning else 0)
 
     @property
     def decision_delay(self) -> int:
         """Cycles from a decision of a lane to the first one that sees its difference."""
         return self.lane.latency - self.lane.decision_latency + self.dag.latency
 
-    def cycles(self, tokens: int, heads: int, kv_heads: int, memory_latency: int = 1) -> int:
+    cycles_exact = False
+    """Pruning decides by timing; without it, see :meth:`cycles`."""
+
+    def cycles(self, work: Sequence[TokenWork], memory_latency: int = 1) -> int:
         """Cycles from a command offered to its last o accepted, if every chunk of K and V is read.
 
         Without stalls, and of the core without pruning: exact for a head in each group, otherwise
         within 12 cycles for each further head of a group, if there are 16 rows or more in a lane.
 
-        heads, kv_heads
-            Heads of the command; spread evenly over the groups.
+        work
+            Work of each command.
         memory_latency
             Cycles from every request to its response.
         """
-        turns = -(-kv_heads // self.groups) * -(-heads // kv_heads)  # heads of a group
-        rows = -(-tokens // self.lanes_per_head)
-        start = 33 + 8 * kv_heads + self.share_bits + self.lanes_per_head - 1
-        waits = (turns + 1) * (memory_latency - 1) + 8 * (turns - 1)
-        return start + waits + 2 * self.lane.chunks * rows * turns
+        total = 0
+        for tokens, heads, kv_heads in work:
+            turns = -(-kv_heads // self.groups) * -(-heads // kv_heads)  # heads of a group
+            rows = -(-tokens // self.lanes_per_head)
+            start = 33 + 8 * kv_heads + self.share_bits + self.lanes_per_head - 1
+            waits = (turns + 1) * (memory_latency - 1) + 8 * (turns - 1)
+            total += start + waits + 2 * self.lane.chunks * rows * turns
+        return total
 
     @property
     def groups(self) -> int:

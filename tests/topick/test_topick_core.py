@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hw.catalogue import find
-from hw.topick.topick_core import TopickCoreParameters
+from hw.topick.core_parameters import TokenWork, TopickCoreParameters
 from sim.core import payload
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stalls import PATTERNS
@@ -191,11 +191,11 @@ def test_cycles_without_pruning(baseline, latency):
     timing = MemoryTiming((latency, latency))
     for tokens in (1, 2, 7, 30, 63, 64):
         for heads in (1, 2):
-            expected = BASELINE.cycles(tokens, heads, heads, latency)
+            expected = BASELINE.cycles([TokenWork(tokens, heads, heads)], latency)
             assert cycles_of(baseline, tokens, heads, heads, timing) == expected
     for tokens in (32, 50, 64):
         for heads, kv_heads in ((2, 1), (3, 1), (4, 1), (4, 2)):
-            expected = BASELINE.cycles(tokens, heads, kv_heads, latency)
+            expected = BASELINE.cycles([TokenWork(tokens, heads, kv_heads)], latency)
             found = cycles_of(baseline, tokens, heads, kv_heads, timing)
             assert abs(found - expected) <= 12 * (heads // kv_heads - 1)
 

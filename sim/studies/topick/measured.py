@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hw.topick.core_parameters import TopickCoreParameters
+from hw.topick.core_parameters import TokenWork, TopickCoreParameters
 
 CHUNKS, BITS = 3, 12
 """Number of chunks and of bits of an element of K or V."""
@@ -169,7 +169,8 @@ class Pair:
             heads=m.kv_heads,
             kv_heads=m.kv_heads,
         )
-        return len(m.jobs) * p.cycles(m.tokens, m.kv_heads, m.kv_heads, m.memory) / m.cycles
+        work = [TokenWork(m.tokens, m.kv_heads, m.kv_heads)] * len(m.jobs)
+        return p.cycles(work, m.memory) / m.cycles
 
     @property
     def own(self) -> float:

@@ -175,8 +175,8 @@ class LadJobs(ABC):
         """The block after a reset."""
 
     @abstractmethod
-    def _estimate(self, since: int) -> int:
-        """Cycles of all jobs from number `since` on, about."""
+    def _reports(self, since: int) -> list:
+        """Reports of the jobs from number `since` on, as the parameters' ``cycles`` takes them."""
 
     def cycles(self, since: int, until: int) -> int:
         """Cycles of the jobs from number `since` on and before `until`, after the others."""
@@ -213,7 +213,7 @@ class LadJobs(ABC):
             },
             transaction_of={"o": owner, "report": owner},
             transactions=len(results),
-            cycles=self._estimate(since),
+            cycles=p.cycles(self._reports(since)),
             predict=partial(self.cycles, since, len(self.results)),
             notes=notes,
             memories={"memory": self.memory()},

@@ -75,12 +75,11 @@ class Jobs(LadJobs):
         p = self.parameters
         return SystemCycles(timing_of(p.tile), p.tiles)
 
-    def _estimate(self, since: int) -> int:
-        total = 0
-        for found, shares in zip(self.results[since:], self.shares[since:], strict=True):
-            reports = [[found[head].report for head in share] for share in shares]
-            total += self.parameters.job_cycles(reports)
-        return total
+    def _reports(self, since: int) -> list:
+        both = zip(self.results[since:], self.shares[since:], strict=True)
+        return [
+            [[found[head].report for head in share] for share in shares] for found, shares in both
+        ]
 
 
 def random_jobs(p: LadSystemParameters, count: int, rng: np.random.Generator) -> Jobs:

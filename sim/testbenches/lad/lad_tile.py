@@ -78,9 +78,8 @@ class Tokens(LadJobs):
     def _clock(self) -> TileCycles:
         return TileCycles(timing_of(self.parameters))
 
-    def _estimate(self, since: int) -> int:
-        steps = [step for found in self.results[since:] for step in found]
-        return sum(self.parameters.cycles(step.report) for step in steps)
+    def _reports(self, since: int) -> list:
+        return [[step.report for step in found] for found in self.results[since:]]
 
     def stimulus(self, notes: list[str], since: int = 0) -> Stimulus:
         stimulus, p = super().stimulus(notes, since), self.parameters

@@ -9,7 +9,7 @@ import numpy as np
 from golden.algorithms.topick.quantise import quantise, scale_for
 from golden.topick.pe_lane import Head, LaneSizes, chunk_of
 from golden.trace import Trace
-from hw.topick.core_parameters import TopickCoreParameters
+from hw.topick.core_parameters import TokenWork, TopickCoreParameters
 from sim.core import payload
 from sim.core.memory import FASTEST, Memory, MemoryTiming
 from sim.core.stimulus import Outcome, Stimulus
@@ -132,7 +132,9 @@ class Jobs:
             outputs=outputs,
             transaction_of=owners,
             transactions=sum(counts),
-            cycles=sum(p.cycles(job[0].head.tokens, len(job), job[-1].kv_head + 1) for job in work),
+            cycles=p.cycles(
+                [TokenWork(job[0].head.tokens, len(job), job[-1].kv_head + 1) for job in work]
+            ),
             notes=notes,
             memories=self.memories(),
             room=room,

@@ -7,7 +7,7 @@ import numpy as np
 
 from golden.algorithms.topick.quantise import QuantisedCache, quantise, scale_for
 from golden.lm.weights import Config
-from hw.topick.topick_core import TopickCoreParameters
+from hw.topick.core_parameters import TokenWork, TopickCoreParameters
 from sim.commands.engines.attention import (
     AttentionEngine,
     LayerRun,
@@ -90,7 +90,7 @@ class TopickAttention(RtlAttention):
             for codes, each in zip(q_codes, c, strict=True)
         ]
         self._jobs.add(heads, k_codes, v_codes)
-        self._unpruned += p.cycles(token + 1, len(q), kv_heads, self._latency)
+        self._unpruned += p.cycles([TokenWork(token + 1, len(q), kv_heads)], self._latency)
         stimulus = self._jobs.stimulus([], since=token)
         expected = {name: len(beats) for name, beats in stimulus.outputs.items()}
         outcome = self._rtl(token, stimulus.inputs, expected)
