@@ -6,9 +6,10 @@ token.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+from amaranth.lib import data
 
 from golden.arith.formats import to_bits
 from golden.attention.decode_core import StepResult
@@ -17,6 +18,7 @@ from hw.attention.decode_core import DecodeParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import SESSION_PAUSE, Stimulus
+from sim.core.streams import Streams, last_of
 from sim.testbenches.memory import memory_of
 from sim.testbenches.operands import to_fp16
 from sim.testbenches.strategies import sometimes
@@ -49,9 +51,8 @@ class DecodeBench(ABC, Generic[P]):
         self.parameters = parameters
         self.results: list[StepResult] = []
         self.work: list[Any] = []
-        self._commands: list[dict[str, int]] = []
-        self._q: list[np.ndarray] = []
-        self._kv: list[np.ndarray] = []
+        self._inputs = input_streams(parameters)
+        self._outputs = output_streams(parameters)
 
     @abstractmethod
     def model_step(self, q, k, v, group: int, **command: Any) -> StepResult:
@@ -72,12 +73,16 @@ class DecodeBench(ABC, Generic[P]):
         """
         group = -(-len(q) // len(k)) if group is None else group
         result = self.model_step(q, k, v, group, **command)
-        refused = result.refused
+        number, refused = len(self.results), result.refused
         self.work.append(None if refused else self.work_of(result, len(q), group, command))
-        fields = {"heads": len(q), "group": group, **command}
-        self._commands.append({name: int(value) for name, value in fields.items()})
-        self._q.append(q[: len(result.o)])
-        self._kv.append(rows_in_turn(k, v)[: 0 if refused else None])
+        offer(self._inputs, number, {"heads": len(q), "group": group, **command})
+        if not refused:
+            offer_rows(self._inputs, number, q, k, v)
+            o = {"o": result.o, "invalid": result.invalid, "last": last_of([len(result.o)])}
+            self._outputs.add("o", number, o)
+        for report in result.reports:
+            fields = {name: [getattr(report, name)] for name, _ in self.parameters.report_layout}
+            self._outputs.add("report", number, fields)
         self.results.append(result)
         return result
 
@@ -100,41 +105,15 @@ class DecodeBench(ABC, Generic[P]):
 
         Only all steps say what the memory holds after them.
         """
-        p, results = self.parameters, self.results[since:]
-        number = np.arange(len(results))
-        heads = np.array([len(result.o) for result in results])
-        last = np.zeros(heads.sum(), bool)
-        last[np.cumsum(heads[heads > 0]) - 1] = True
-        reports = [report for result in results for report in result.reports]
-        o = {
-            "o": to_bits(np.concatenate([result.o for result in results])),
-            "invalid": np.concatenate([result.invalid for result in results]),
-            "last": last,
-        }
-        report = {
-            name: np.array([getattr(report, name) for report in reports]).astype(np.int64)
-            for name, _ in p.report_layout
-        }
         return Stimulus(
-            inputs=self.inputs(since),
-            outputs={
-                "o": payload.pack(p.output_layout, o),
-                "report": payload.pack(p.report_layout, report),
-            },
-            transaction_of={
-                "o": np.repeat(number, heads),
-                "report": np.repeat(number, [len(result.reports) for result in results]),
-            },
-            transactions=len(results),
+            inputs=self._inputs.packed(since),
+            outputs=self._outputs.packed(since),
+            transaction_of=self._outputs.owners(since),
+            transactions=len(self.results) - since,
             cycles=self.cycles(since),
             notes=notes,
             memories={"memory": self.memory(checked=since == 0)},
         )
-
-    def inputs(self, since: int = 0) -> dict[str, np.ndarray]:
-        """Beats of the steps from number `since` on."""
-        q, kv = (np.concatenate(rows[since:]) for rows in (self._q, self._kv))
-        return inputs_of(self.parameters, self._commands[since:], q, kv)
 
     def memory(self, checked: bool = False) -> Memory:
         """As many rows as the core has: a request beyond them ends the run with a failure.
@@ -158,19 +137,48 @@ def rows_in_turn(k: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.stack([k, v], axis=1).reshape(-1, k.shape[1])
 
 
-def inputs_of(
-    p: DecodeParameters, commands: Sequence[Mapping[str, int]], q: np.ndarray, kv: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Beats of commands and of their rows ``[rows, d]``; fields left out are 0."""
-    columns = {
-        name: np.array([command.get(name, 0) for command in commands], np.int64)
-        for name, _ in p.command_layout
-    }
-    return {
-        "command": payload.pack(p.command_layout, columns),
-        "kv": packed_rows(p, kv),
-        "q": packed_rows(p, q),
-    }
+class CoreParameters(Protocol):
+    """Number of a core's heads, and layouts of its ports."""
+
+    @property
+    def heads(self) -> int: ...
+
+    @property
+    def kv_heads(self) -> int: ...
+
+    @property
+    def command_layout(self) -> data.StructLayout: ...
+
+    @property
+    def row_layout(self) -> data.ArrayLayout: ...
+
+    @property
+    def output_layout(self) -> data.StructLayout: ...
+
+    @property
+    def report_layout(self) -> data.StructLayout: ...
+
+
+def input_streams(p: CoreParameters) -> Streams:
+    """``command``, ``kv`` and ``q``."""
+    return Streams({"command": p.command_layout, "kv": p.row_layout, "q": p.row_layout})
+
+
+def output_streams(p: CoreParameters) -> Streams:
+    """``o`` and ``report``."""
+    return Streams({"o": p.output_layout, "report": p.report_layout})
+
+
+def offer(inputs: Streams, number: int, command: Mapping[str, int]) -> None:
+    """A command; fields left out are 0."""
+    names = inputs.fields("command")
+    inputs.add("command", number, {name: int(command.get(name, 0)) for name in names})
+
+
+def offer_rows(inputs: Streams, number: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+    """Rows ``q [heads, d]`` and ``k, v [kv heads, d]`` of a command."""
+    inputs.add("q", number, {"": q})
+    inputs.add("kv", number, {"": rows_in_turn(k, v)})
 
 
 def random_rows(kind: str, heads: int, kv_heads: int, d: int, rng: np.random.Generator):
@@ -241,7 +249,7 @@ def random_steps(
         remaining -= 1
 
 
-def layers_of(p: DecodeParameters, trace: Trace):
+def layers_of(p: CoreParameters, trace: Trace):
     """``float16 q, k, v [layer, heads, token, d]`` of the core's number of heads, and notes."""
     d = p.row_layout.length
     if trace.q is None or trace.k is None or trace.v is None or trace.scale is None:

@@ -12,7 +12,8 @@ from hw.catalogue import find
 from hw.lad.tile_parameters import LadTileParameters
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.drivers.run import run
-from sim.testbenches.lad.jobs import layers_of, random_memory, sizes_of
+from sim.testbenches.decode import layers_of
+from sim.testbenches.lad.jobs import random_memory, sizes_of
 from sim.testbenches.lad.lad_tile import Tokens
 from tests.support.campaign import suite_takes
 from tests.support.sim.checked import Checked

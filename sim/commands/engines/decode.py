@@ -12,7 +12,7 @@ from golden.lm.weights import Config
 from hw.attention.decode_core import DecodeParameters
 from sim.commands.engines.attention import AttentionEngine, Fp16Attention, LayerRun
 from sim.core import payload
-from sim.testbenches.decode import DecodeBench, inputs_of, rows_in_turn
+from sim.testbenches.decode import DecodeBench, input_streams, offer, offer_rows
 
 P = TypeVar("P", bound=DecodeParameters)
 
@@ -91,9 +91,10 @@ class DecodeAttention(Fp16Attention, Generic[P]):
     def _unchecked(self, token: int, rows: list[np.ndarray], command: dict):
         """The step by the RTL alone."""
         q, k, v = rows
-        command = command | {"heads": len(q), "group": len(q) // len(k)}
-        inputs = inputs_of(self._p, [command], q, rows_in_turn(k, v))
-        outcome = self._rtl(token, inputs, {"o": len(q), "report": 1})
+        inputs = input_streams(self._p)
+        offer(inputs, 0, command | {"heads": len(q), "group": len(q) // len(k)})
+        offer_rows(inputs, 0, q, k, v)
+        outcome = self._rtl(token, inputs.packed(), {"o": len(q), "report": 1})
         return self._outputs(outcome), outcome.outputs["report"]
 
 

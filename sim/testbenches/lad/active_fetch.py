@@ -17,6 +17,7 @@ from hw.lad.active_fetch import (
 from hw.lad.md import key_layout
 from sim.core import payload
 from sim.core.stimulus import Mismatch, Stimulus, compare
+from sim.testbenches.decode import layers_of
 from sim.testbenches.lad.active_heads import (
     ActiveHead,
     entry_fields,
@@ -25,7 +26,7 @@ from sim.testbenches.lad.active_heads import (
     random_heads,
     real_heads,
 )
-from sim.testbenches.lad.jobs import layers_of, memory_rows, random_memory
+from sim.testbenches.lad.jobs import memory_rows, random_memory
 from sim.testbenches.memory import memory_of
 
 

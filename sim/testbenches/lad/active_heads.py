@@ -16,7 +16,7 @@ from golden.lad.tables import LineTables, line_tables
 from golden.trace import Trace
 from hw.lad.tile_parameters import LadTileParameters
 from sim.core import payload
-from sim.testbenches.lad.jobs import layers_of
+from sim.testbenches.decode import layers_of
 from sim.testbenches.operands import numbers
 from sim.testbenches.strategies import mixture, pick, sometimes
 

@@ -18,13 +18,11 @@ from golden.lad.lad_tile import HeadStep, LadTile, TileSizes
 from golden.lad.timing.system import SystemCycles
 from golden.lad.timing.tile import TileCycles
 from golden.lad.timing.work import TimingSizes
-from golden.trace import Trace
 from hw.lad.tile_parameters import LadTileParameters
-from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Outcome, Stimulus
+from sim.testbenches.decode import input_streams, offer, offer_rows, output_streams
 from sim.testbenches.memory import memory_of
-from sim.testbenches.operands import to_fp16
 from sim.testbenches.strategies import sometimes
 
 KINDS = (
@@ -102,10 +100,8 @@ class LadJobs(ABC):
         """Leave the jobs so far to the model alone: the block begins on the memory they leave."""
         self.model.reset()
         self._first = self.model.memory.copy()
-        names = [name for name, _ in self.parameters.command_layout]
-        self._fields: dict[str, list[int]] = {name: [] for name in names}
-        self._q: list[np.ndarray] = []
-        self._kv: list[np.ndarray] = []
+        self._inputs = input_streams(self.parameters)
+        self._outputs = output_streams(self.parameters)
         self.results: list[list[HeadStep]] = []
         self.work: list[Any] = []
         self._timed: tuple[Any, int] | None = None  # a clock, and the jobs it has done
@@ -131,23 +127,30 @@ class LadJobs(ABC):
         found = self.model.step(n, heads, group, restart, q, k, v)
         self.work.append(self._token(found, heads, group, restart))
         kv_heads = -(-len(found) // self._group(heads, group))
-        kv = np.stack([k[:kv_heads], v[:kv_heads]], axis=1).reshape(-1, q.shape[1])
-        self._job(found, q[: len(found)], kv, n=n, heads=heads, group=group, restart=restart)
+        number = len(self.results)
+        offer_rows(self._inputs, number, q[: len(found)], k[:kv_heads], v[:kv_heads])
+        self._give(found, n=n, heads=heads, group=group, restart=restart)
         return found
 
     def prefetch(self, n: int, heads: int, group: int, most: int) -> None:
         """Load rows of active positions ahead of the next token; `n` is the last token's."""
         self.work.append(self._ahead(n, heads, group, most))
         self.model.prefetch(n, heads, group, most)
-        none = np.zeros((0, self.parameters.d), np.float16)
-        self._job([], none, none, n=n, heads=heads, group=group, prefetch=most)
+        self._give([], n=n, heads=heads, group=group, prefetch=most)
 
-    def _job(self, found: list[HeadStep], q: np.ndarray, kv: np.ndarray, **fields: int) -> None:
-        """A job with these fields; others are 0."""
-        for name, values in self._fields.items():
-            values.append(int(fields.get(name, 0)))
-        self._q.append(q)
-        self._kv.append(kv)
+    def _give(self, found: list[HeadStep], **fields: int) -> None:
+        """A job with these fields, others 0, and its results."""
+        number = len(self.results)
+        offer(self._inputs, number, fields)
+        if found:
+            place = self.place(len(found))
+            o = {"o": np.stack([step.o for step in found])}
+            o["invalid"] = np.array([step.invalid for step in found])
+            self._outputs.add("o", number, o | place)
+            names = found[0].report
+            report = {name: np.array([step.report[name] for step in found]) for name in names}
+            head = {"head": place["head"]} if "head" in place else {}
+            self._outputs.add("report", number, report | head)
         self.results.append(found)
 
     @abstractmethod
@@ -155,12 +158,8 @@ class LadJobs(ABC):
         """Heads that share a kv head in a job of these numbers, also out of range."""
 
     @abstractmethod
-    def _places(self, counts: list[int]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Fields of outputs, and of reports, that tell a head's place in its job.
-
-        counts
-            Heads of each job.
-        """
+    def place(self, heads: int) -> dict[str, np.ndarray]:
+        """Fields of a job's outputs that tell a head's place in it; ``head`` is in reports too."""
 
     @abstractmethod
     def _token(self, found: list[HeadStep], heads: int, group: int, restart: bool) -> Any:
@@ -189,31 +188,12 @@ class LadJobs(ABC):
 
     def stimulus(self, notes: list[str], since: int = 0) -> Stimulus:
         """All jobs, or those from number `since` on, for a block that has done the others."""
-        p, results = self.parameters, self.results[since:]
-        counts = [len(found) for found in results]
-        steps = [step for found in results for step in found]
-        of_output, of_report = self._places(counts)
-        names = [name for name, _ in p.report_layout if name not in of_report]
-        o = np.stack([step.o for step in steps]) if steps else np.zeros((0, p.d), np.float16)
-        reports = {n: np.array([step.report[n] for step in steps], np.int64) for n in names}
-        invalid = np.array([step.invalid for step in steps], bool)
-        owner = np.repeat(np.arange(len(results)), counts)
-        fields = {name: np.array(values[since:]) for name, values in self._fields.items()}
         return LadStimulus(
-            inputs={
-                "command": payload.pack(p.command_layout, fields),
-                "q": rows_of(p, np.concatenate(self._q[since:])),
-                "kv": rows_of(p, np.concatenate(self._kv[since:])),
-            },
-            outputs={
-                "o": payload.pack(
-                    p.output_layout, {"o": to_bits(o), "invalid": invalid, **of_output}
-                ),
-                "report": payload.pack(p.report_layout, {**of_report, **reports}),
-            },
-            transaction_of={"o": owner, "report": owner},
-            transactions=len(results),
-            cycles=p.cycles(self._reports(since)),
+            inputs=self._inputs.packed(since),
+            outputs=self._outputs.packed(since),
+            transaction_of=self._outputs.owners(since),
+            transactions=len(self.results) - since,
+            cycles=self.parameters.cycles(self._reports(since)),
             predict=partial(self.cycles, since, len(self.results)),
             notes=notes,
             memories={"memory": self.memory()},
@@ -222,10 +202,6 @@ class LadJobs(ABC):
     def memory(self) -> Memory:
         p = self.parameters
         return memory_of(memory_rows(p, self._first), memory_rows(p, self.model.memory))
-
-
-def rows_of(p: LadTileParameters, rows: np.ndarray) -> np.ndarray:
-    return payload.pack(p.row_layout, {"": to_bits(rows)})
 
 
 def memory_rows(p: LadTileParameters, rows: np.ndarray) -> np.ndarray:
@@ -300,28 +276,3 @@ def random_operands(
     elif kind == "large" and sometimes(rng, 0.2):
         q, k = np.full_like(q, 60000), np.full_like(k, rng.choice([-60000, 60000]))
     return q, k, v
-
-
-def layers_of(p: LadTileParameters, trace: Trace):
-    """``float16 q, k, v [layer, heads, token, d]``, q times the scale, and notes."""
-    if trace.q is None or trace.k is None or trace.v is None or trace.scale is None:
-        x = next(iter((trace.x or {n: w.T for n, w in trace.w.items()}).values()))
-        x = fit(np.asarray(x, np.float64), p.d)[None, None]
-        x = (x / (np.abs(x.astype(np.float64)).max() or 1)).astype(np.float16)
-        note = "The trace has no q, k and v: a head has rows of activations or weights instead"
-        return x, x, x, [f"{note}, cut or filled up to {p.d} elements; they are repeated."]
-    kv_heads = min(p.kv_heads, trace.k.shape[1])
-    group = min(trace.group, p.heads // kv_heads)
-    chosen = (np.arange(kv_heads)[:, None] * trace.group + np.arange(group)).ravel()
-    q = fit(trace.q[:, chosen].astype(np.float64) * trace.scale, p.d)
-    k, v = (fit(x[:, :kv_heads], p.d) for x in (trace.k, trace.v))
-    note = f"q, k and v of {len(chosen)} query heads of {kv_heads} kv heads, cut or filled up"
-    return q, k, v, [f"{note} to {p.d} elements; a layer's first tokens are repeated."]
-
-
-def fit(array: np.ndarray, d: int) -> np.ndarray:
-    """FP16 rows, cut or padded to `d` elements."""
-    array = array[..., :d]
-    half, _ = to_fp16("", array.reshape(-1, array.shape[-1]))
-    half = np.nan_to_num(half.reshape(array.shape), posinf=65504, neginf=-65504)
-    return np.pad(half, [(0, 0)] * (array.ndim - 1) + [(0, d - array.shape[-1])])

@@ -18,12 +18,12 @@ from golden.trace import Trace
 from hw.lad.system_parameters import LadSystemParameters
 from sim.core import payload
 from sim.core.stimulus import Mismatch, Stimulus, compare
+from sim.testbenches.decode import layers_of
 from sim.testbenches.jobs import JobsTestbench
 from sim.testbenches.lad.jobs import (
     KINDS,
     LadJobs,
     add_layers,
-    layers_of,
     random_memory,
     random_operands,
     sizes_of,
@@ -52,23 +52,20 @@ class Jobs(LadJobs):
     def _group(self, heads: int, group: int) -> int:
         return self.model.shares(heads, group)[1]
 
-    def _places(self, counts: list[int]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        head = np.concatenate([np.arange(count) for count in counts])
-        return {"head": head}, {"head": head}
+    def place(self, heads: int) -> dict[str, np.ndarray]:
+        return {"head": np.arange(heads)}
 
-    @property
-    def shares(self) -> list[list[list[int]]]:
+    def join(self) -> None:
+        super().join()
+        self.shares: list[list[list[int]]] = []
         """By job, the heads of each tile; none for a job that is not a token."""
-        numbers = zip(self._fields["heads"], self._fields["group"], self.results, strict=True)
-        return [
-            self.model.shares(heads, group)[0] if found else [[] for _ in self.model.tiles]
-            for heads, group, found in numbers
-        ]
 
     def _token(self, found: list[HeadStep], heads: int, group: int, restart: bool) -> SystemWork:
+        self.shares.append(self.model.shares(heads, group)[0])
         return system_token_work(self.model, found, heads, group, restart)
 
     def _ahead(self, n: int, heads: int, group: int, most: int) -> SystemWork:
+        self.shares.append([[] for _ in self.model.tiles])
         return system_ahead_work(self.model, n, heads, group, most)
 
     def _clock(self) -> SystemCycles:

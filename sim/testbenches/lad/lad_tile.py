@@ -15,12 +15,13 @@ from golden.trace import Trace
 from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
+from sim.core.streams import last_of
+from sim.testbenches.decode import layers_of
 from sim.testbenches.jobs import JobsTestbench
 from sim.testbenches.lad.jobs import (
     KINDS,
     LadJobs,
     add_layers,
-    layers_of,
     random_memory,
     random_operands,
     sizes_of,
@@ -59,15 +60,15 @@ class Tokens(LadJobs):
         self._y[len(self.results)] = y
         self.work.append(JobWork(vectors=len(vectors), pieces=pieces, rows=rows))
         fields = {"heads": len(vectors), "group": 1, "pieces": pieces, "row": row, "rows": rows}
-        none = np.zeros((0, p.d), np.float16)
-        self._job([], vectors.reshape(-1, p.d), none, **(fields | (offered or {})))
+        self._inputs.add("q", len(self.results), {"": vectors.reshape(-1, p.d)})
+        self._give([], **(fields | (offered or {})))
         return y
 
     def _group(self, heads: int, group: int) -> int:
         return group if 1 <= group <= self.parameters.heads else 1
 
-    def _places(self, counts: list[int]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        return {"last": _last(counts)}, {}
+    def place(self, heads: int) -> dict[str, np.ndarray]:
+        return {"last": last_of([heads])}
 
     def _token(self, found: list[HeadStep], heads: int, group: int, restart: bool) -> JobWork:
         return token_work(self.model.sizes, found, heads, group, restart)
@@ -87,17 +88,10 @@ class Tokens(LadJobs):
             none = np.zeros((0, VPUS), np.float32)
             y = [self._y.get(job, none) for job in range(since, len(self.results))]
             counts = [len(rows) for rows in y]
-            sums = {"y": to_bits(np.concatenate(y)), "last": _last(counts)}
+            sums = {"y": to_bits(np.concatenate(y)), "last": last_of(counts)}
             stimulus.outputs["y"] = payload.pack(p.y_layout, sums)
             stimulus.transaction_of["y"] = np.repeat(np.arange(len(counts)), counts)
         return stimulus
-
-
-def _last(counts: list[int]) -> np.ndarray:
-    """The last beat of each job; `counts` has each job's number of beats."""
-    last = np.zeros(sum(counts), bool)
-    last[np.cumsum([count for count in counts if count], dtype=np.intp) - 1] = True
-    return last
 
 
 def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> Tokens:
