@@ -13,6 +13,8 @@ from hw.topick.core_parameters import TokenWork, TopickCoreParameters
 from sim.core import payload
 from sim.core.memory import FASTEST, Memory, MemoryTiming
 from sim.core.stimulus import Outcome, Stimulus
+from sim.core.streams import Streams
+from sim.testbenches.decode import rows_in_turn
 from sim.testbenches.memory import NAME, memory_of
 from sim.testbenches.operands import vectors_by_name
 from sim.testbenches.strategies import sometimes
@@ -20,6 +22,8 @@ from sim.testbenches.topick.pe_lane import codable, coded_head, sizes_of
 from sim.testbenches.topick.predicted_parts import HeadWork
 from sim.testbenches.topick.prediction import CorePrediction, Prediction
 
+QUERY = "q", "mantissa", "shift"
+"""Fields of a head that the core takes."""
 LONGEST = 40  # tokens of most random sequences
 
 
@@ -40,10 +44,9 @@ class Jobs:
             kv_heads, tokens, _ = cached[0].shape
             self._cache[:, :kv_heads, :tokens] = cached
         self._first = self._cache.copy()
-        self._fields: dict[str, list[int]] = {"tokens": [], "heads": [], "group": []}
-        self._fields["threshold"] = []
-        self._kv: list[np.ndarray] = []
-        self._q: list[Head] = []
+        self._inputs = Streams(
+            {"command": p.command_layout, "kv": p.row_layout, "q": p.query_layout}
+        )
         self.work: list[list[HeadWork]] = []
 
     def add(
@@ -54,17 +57,17 @@ class Jobs:
         All heads have the first one's threshold. With another `group` than len(heads) / len(k)
         the last group is smaller.
         """
-        p, first = self.parameters, heads[0]
+        first = heads[0]
         tokens, group = first.tokens, group or len(heads) // len(k)
         # Codes of another sequence must not change after the heads of earlier jobs saw them.
         self._cache = self._cache.copy() if tokens == 1 else self._cache
         self._cache[:, : len(k), tokens - 1] = k, v
-        for name, value in zip(
-            self._fields, (tokens, len(heads), group, first.threshold), strict=True
-        ):
-            self._fields[name].append(value)
-        self._kv.append(np.stack([k, v], axis=1).reshape(-1, p.d))
-        self._q += heads
+        number, count = len(self.work), len(heads)
+        numbers = {"tokens": tokens, "heads": count, "group": group, "threshold": first.threshold}
+        self._inputs.add("command", number, numbers)
+        self._inputs.add("kv", number, {"": rows_in_turn(k, v)})
+        q = {name: np.array([getattr(head, name) for head in heads]) for name in QUERY}
+        self._inputs.add("q", number, q)
         self.work.append([])
         for number, head in enumerate(heads):
             rows = self._cache[:, number // group, :tokens]
@@ -93,7 +96,6 @@ class Jobs:
         """All jobs, or those from number `since` on, for a core that has done the others."""
         p, work = self.parameters, self.work[since:]
         counts = [len(job) for job in work]
-        q = self._q[sum(len(job) for job in self.work[:since]) :]
         transaction = np.concatenate([[0], np.cumsum(counts)])
         outputs, owners, room = {}, {}, {}
         for lane in range(p.lanes):
@@ -115,20 +117,7 @@ class Jobs:
         outputs["o"] = np.zeros((sum(counts), payload.words(p.output_layout)), np.uint32)
         owners["o"] = np.arange(sum(counts))
         return CoreStimulus(
-            inputs={
-                "command": payload.pack(
-                    p.command_layout, {n: np.array(v[since:]) for n, v in self._fields.items()}
-                ),
-                "kv": payload.pack(p.row_layout, {"": np.concatenate(self._kv[since:])}),
-                "q": payload.pack(
-                    p.query_layout,
-                    {
-                        "q": np.array([head.q for head in q]),
-                        "mantissa": np.array([head.mantissa for head in q]),
-                        "shift": np.array([head.shift for head in q]),
-                    },
-                ),
-            },
+            inputs=self._inputs.packed(since),
             outputs=outputs,
             transaction_of=owners,
             transactions=sum(counts),

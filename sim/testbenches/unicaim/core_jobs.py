@@ -13,6 +13,7 @@ from hw.unicaim.core_parameters import CommandOp, UnicaimCoreParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
+from sim.core.streams import Streams, last_of
 from sim.testbenches.memory import memory_of
 from sim.testbenches.operands import numbers, vectors_by_name
 from sim.testbenches.strategies import sometimes
@@ -38,33 +39,70 @@ class CoreJobs:
         self.results: list[JobResult | None] = []
         """Result of each job; None for LOAD."""
         self.work: list[JobWork] = []
-        self._jobs: list[tuple] = []
-        self._inputs: dict[str, list[tuple]] = {"mean": [], "kv": [], "q": []}
-        self._owners: dict[str, list[int]] = {"mean": [], "kv": [], "q": []}
+        self._inputs = Streams(
+            {
+                "mean": parameters.mean_layout,
+                "command": parameters.command_layout,
+                "kv": parameters.row_layout,
+                "q": parameters.q_layout,
+            }
+        )
+        outputs = {"o": parameters.output_layout, "report": parameters.report_layout}
+        if parameters.observe:
+            outputs["selected"] = parameters.sense.output_layout
+        self._outputs = Streams(outputs)
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self.results)
 
     def _job(self, op: CommandOp, kv_head: int, k: int = 0, heads: int = 0) -> None:
-        self._jobs.append((op, kv_head, k, heads))
+        fields = {"op": op, "kv_head": kv_head, "k": k, "heads": heads}
+        names = self._inputs.fields("command")
+        self._inputs.add("command", len(self), {name: fields[name] for name in names})
+        self._latest = op, kv_head
 
     def _done(self, result: JobResult | None) -> JobResult | None:
         """The latest job's result, and the work that it is."""
+        if result is not None:
+            self._expect(result)
         self.results.append(result)
-        op, kv_head, _, _ = self._jobs[-1]
+        op, kv_head = self._latest
         queries = [(len(head.selected), head.steps) for head in result.heads] if result else []
         full = self.model.heads[kv_head].used == self.parameters.rows
         self.work.append(JobWork(op.name, kv_head, full, queries))
         return result
 
-    def _give(self, stream: str, *fields) -> None:
-        self._inputs[stream].append(fields)
-        self._owners[stream].append(len(self._jobs))
+    def _expect(self, result: JobResult) -> None:
+        """Beats of the outputs; counts of more heads than `group` wrap around."""
+        p, heads, number = self.parameters, result.heads, len(self)
+        report = {
+            name: int(getattr(result, name)) & (1 << payload.width(field.shape)) - 1
+            for name, field in p.report_layout
+        }
+        self._outputs.add("report", number, report)
+        if not heads:
+            return
+        o = {
+            "o": np.array([head.o for head in heads], np.float16),
+            "present": np.array([len(head.selected) for head in heads]),
+            "invalid": np.array([head.invalid for head in heads], bool),
+            "last": last_of([len(heads)]),
+        }
+        self._outputs.add("o", number, o)
+        for head in heads if p.observe else ():
+            rows = np.array(head.selected if len(head.selected) else [0])
+            present = np.full(len(rows), len(head.selected) > 0)
+            beats = {"row": rows, "present": present, "last": last_of([len(rows)])}
+            self._outputs.add("selected", number, beats)
+
+    def _give_rows(self, k: np.ndarray, v: np.ndarray) -> None:
+        self._inputs.add("kv", len(self), {"": np.array([k, v], np.float16)})
 
     def load(self, kv_head: int, mean: np.ndarray, divisor: float) -> None:
         if self.modelled:
             self.model.load(kv_head, mean, divisor)
-        self._give("mean", mean, divisor)
+        fields = {"mean": np.array([mean], np.float16), "divisor": np.float16(divisor)}
+        self._inputs.add("mean", len(self), fields)
         self._job(CommandOp.LOAD, kv_head)
         self._done(None)
 
@@ -74,16 +112,17 @@ class CoreJobs:
         self._done(self.model.clear(kv_head) if self.modelled else None)
 
     def preset(self, kv_head: int, k, v, unused: tuple[int, int] = (0, 0)) -> None:
-        self._give("kv", k)
-        self._give("kv", v)
+        self._give_rows(k, v)
         self._job(CommandOp.PRESET, kv_head, *unused)
         self._done(self.model.preset(kv_head, k, v) if self.modelled else None)
 
     def step(self, kv_head: int, k, v, q, divisors, top_k: int, units=None) -> JobResult | None:
-        self._give("kv", k)
-        self._give("kv", v)
-        for number in range(len(q)):
-            self._give("q", q[number], divisors[number], 0 if units is None else units[number])
+        self._give_rows(k, v)
+        fields = {"x": np.asarray(q, np.float16), "divisor": np.asarray(divisors, np.float16)}
+        if self.parameters.exact == "cells":
+            units = np.zeros(len(q)) if units is None else units
+            fields["unit"] = np.asarray(units, np.float16)
+        self._inputs.add("q", len(self), fields)
         self._job(CommandOp.STEP, kv_head, top_k, len(q))
         given = kv_head, k, v, q, divisors, top_k, units
         return self._done(self.model.step(*given) if self.modelled else None)
@@ -105,95 +144,21 @@ class CoreJobs:
 
     def stimulus(self, notes: list[str], since: int = 0, contents=None) -> Stimulus:
         """The jobs from number `since` on, by a core that has ended the others."""
-        p = self.parameters
-        results = self.results[since:]
-        fewest, most = cycles_of(p, self.work[since:])
-        reported = [n for n, result in enumerate(results) if result is not None]
-        reports = [result for result in results if result is not None]
-        heads = [head for result in reports for head in result.heads]
-        owners = [n for n, result in zip(reported, reports, strict=True) for _ in result.heads]
-        counts = [len(result.heads) for result in reports if result.heads]
-        last = np.zeros(len(heads), bool)
-        last[np.cumsum(counts, dtype=np.intp) - 1] = True
-        o = np.array([head.o for head in heads], np.float16).reshape(-1, p.d)
-        stimulus = Stimulus(
+        fewest, most = cycles_of(self.parameters, self.work[since:])
+        return Stimulus(
             inputs=self.inputs(since),
-            outputs={
-                "o": payload.pack(
-                    p.output_layout,
-                    {
-                        "o": o.view(np.uint16),
-                        "present": np.array([len(head.selected) for head in heads], int),
-                        "invalid": np.array([head.invalid for head in heads], int),
-                        "last": last,
-                    },
-                ),
-                "report": payload.pack(p.report_layout, _fields_of(p, reports)),
-            },
-            transaction_of={"o": np.array(owners, int), "report": np.array(reported, int)},
-            transactions=len(results),
+            outputs=self._outputs.packed(since),
+            transaction_of=self._outputs.owners(since),
+            transactions=len(self) - since,
             cycles=fewest,
             band=(fewest, most),
             memories=self.memories(contents),
             notes=notes,
         )
-        if p.observe:
-            beats = [
-                (row, bool(head.selected), number == len(rows) - 1)
-                for head in heads
-                for rows in [head.selected or [0]]
-                for number, row in enumerate(rows)
-            ]
-            columns = zip(
-                ("row", "present", "last"), np.array(beats, int).reshape(-1, 3).T, strict=True
-            )
-            stimulus.outputs["selected"] = payload.pack(p.sense.output_layout, dict(columns))
-            counts = [max(1, len(head.selected)) for head in heads]
-            stimulus.transaction_of["selected"] = np.repeat(np.array(owners, int), counts)
-        return stimulus
 
     def inputs(self, since: int = 0) -> dict[str, np.ndarray]:
         """Beats of the jobs from number `since` on."""
-        p = self.parameters
-        op, kv_head, k, heads = np.array(self._jobs[since:], int).T
-        jobs = {"op": op, "k": k, "heads": heads}
-        if p.kv_heads > 1:
-            jobs["kv_head"] = kv_head
-        given = {
-            name: [
-                row for row, owner in zip(rows, self._owners[name], strict=True) if owner >= since
-            ]
-            for name, rows in self._inputs.items()
-        }
-        packed = {"command": payload.pack(p.command_layout, jobs)}
-        packed["kv"] = payload.pack(p.row_layout, {"": _bits([k for (k,) in given["kv"]], p.d)})
-        mean, divisor = _columns(given["mean"], 2)
-        fields = {"mean": _bits(mean, p.d), "divisor": _bits(divisor)}
-        packed["mean"] = payload.pack(p.mean_layout, fields)
-        x, divisor, unit = _columns(given["q"], 3)
-        fields = {"x": _bits(x, p.d), "divisor": _bits(divisor)}
-        if p.exact == "cells":
-            fields["unit"] = _bits(unit)
-        packed["q"] = payload.pack(p.q_layout, fields)
-        return packed
-
-
-def _columns(rows: list[tuple], number: int) -> list[list]:
-    return [[row[at] for row in rows] for at in range(number)]
-
-
-def _bits(numbers_: list, width: int | None = None) -> np.ndarray:
-    array = np.array(numbers_, np.float16)
-    return (array if width is None else array.reshape(-1, width)).view(np.uint16)
-
-
-def _fields_of(p: UnicaimCoreParameters, reports: list[JobResult]) -> dict[str, np.ndarray]:
-    """Of reports; counts of more heads than `group` wrap around."""
-    return {
-        name: np.array([int(getattr(report, name)) for report in reports])
-        & (1 << payload.width(p.report_layout[name].shape)) - 1
-        for name in ("row", "evicts", "conversions", "steps")
-    }
+        return self._inputs.packed(since)
 
 
 def _most(p: UnicaimCoreParameters, field: str) -> int:
