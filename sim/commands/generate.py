@@ -9,7 +9,7 @@ from golden import InputError
 from golden.lm.commands import check_output
 from hw.emit.arguments import add_set
 from sim.commands.arguments import add_trust, count
-from sim.commands.engines import NONE
+from sim.commands.engines import DEFAULT, NONE, OPTIONS
 from sim.commands.run import add_board, make_choice, refuse_without_board
 
 PROMPT = "Once upon a time, a girl folded a thousand paper cranes."
@@ -59,6 +59,7 @@ def request_of(arguments):
     from sim.commands.engines.request import Request
     from sim.core.memory import FASTEST, MemoryTiming
 
+    given = [(option.name, vars(arguments)[option.name]) for option in OPTIONS]
     return Request(
         prompt=arguments.prompt if arguments.chat is None else arguments.chat,
         attention=arguments.attention,
@@ -73,8 +74,7 @@ def request_of(arguments):
         trust=arguments.trust,
         check=arguments.check,
         threads=arguments.threads,
-        threshold=arguments.threshold,
-        top_k=arguments.top_k,
+        options={name: value for name, value in given if value is not None},
         board=make_choice(arguments) if getattr(arguments, "board", None) else None,
     )
 
@@ -227,7 +227,7 @@ def register(commands) -> None:
 def add_story(command: argparse.ArgumentParser) -> None:
     """The arguments that say what to say, and by which blocks."""
     for kind, what, block in (
-        ("attention", "attention", "veda.veda_core"),
+        ("attention", "attention", DEFAULT),
         ("linear", "all matrix products, by K-Means quantised weights", NONE),
     ):
         command.add_argument(
@@ -247,22 +247,16 @@ def add_story(command: argparse.ArgumentParser) -> None:
         type=count,
         default=64,
         metavar="N",
-        help="tokens whose keys and values each layer keeps, of unicaim.unicaim_core a multiple of "
-        "8 from 16; topick.topick_core and lad.lad_tile keep all (default: %(default)s)",
+        help="tokens whose keys and values each layer keeps, where the block evicts any "
+        "(default: %(default)s)",
     )
-    command.add_argument(
-        "--threshold",
-        type=float,
-        metavar="P",
-        help="of topick.topick_core: prune tokens of at most this probability (default: 0.001)",
-    )
-    command.add_argument(
-        "--top-k",
-        type=count,
-        metavar="K",
-        help="of unicaim.unicaim_core: rows selected for each query (default: a ninth of the "
-        "rows, 16 at least)",
-    )
+    for option in OPTIONS:
+        command.add_argument(
+            f"--{option.name.replace('_', '-')}",
+            type=option.convert,
+            metavar=option.metavar,
+            help=f"of {option.block}: {option.words}",
+        )
     add_set(command, "[BLOCK.]NAME=VALUE")
     command.add_argument(
         "--gguf",

@@ -269,7 +269,7 @@ def test_attention_is_the_quantised_models(design, quantised):
     config = quantised.config
     rng = np.random.default_rng(2)
     shapes = ((config.heads, config.d), (config.kv_heads, config.d), (config.kv_heads, config.d))
-    layer = engine.attentions(design, config, 16, codebooks=quantised.codebooks)[1]
+    layer = engine.attentions(design, config, 16, quantised=quantised)[1]
     codebooks = quantised.codebooks[1]
     assert codebooks.query_outliers
     expected = QuantizedAttention(codebooks, bit_exact=True, longest=SMALL.scores)
@@ -282,7 +282,7 @@ def test_attention_is_the_quantised_models(design, quantised):
 def test_a_wrong_key_is_located(design, quantised):
     """A bit of a stored key flips after two tokens."""
     config = quantised.config
-    layer = engine.attentions(design, config, 16, codebooks=quantised.codebooks)[1]
+    layer = engine.attentions(design, config, 16, quantised=quantised)[1]
     rng = np.random.default_rng(1)
     shapes = ((config.heads, config.d), (config.kv_heads, config.d), (config.kv_heads, config.d))
     for _ in range(2):

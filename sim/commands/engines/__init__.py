@@ -6,8 +6,14 @@ output of the RTL is compared with the block's bit-exact model, and the first di
 """
 
 import importlib
+from typing import TYPE_CHECKING
 
 from hw.parameters import require_one_of
+from sim.commands.engines import topick, unicaim
+
+if TYPE_CHECKING:
+    from sim.commands.engines.attention import AttentionEngine
+    from sim.commands.engines.protocol import ProductEngine
 
 ATTENTION = (
     "veda.veda_core",
@@ -21,11 +27,15 @@ ATTENTION = (
 """Blocks that compute a layer's attention."""
 LINEAR = ("kllm.kllm_core",)
 """Blocks that compute a layer's matrix products."""
+OPTIONS = (*topick.OPTIONS, *unicaim.OPTIONS)
+"""Options that engines add to those of all."""
+DEFAULT = ATTENTION[0]
+"""The block of a layer's attention where none is named."""
 NONE = "none"
 """In place of a block: NumPy computes that part, in float32."""
 
 
-def attention_engine(block: str):
+def attention_engine(block: str) -> "AttentionEngine | None":
     """The engine of a block, or None for "none".
 
     :raises ParameterError: if the block computes no attention.
@@ -33,7 +43,7 @@ def attention_engine(block: str):
     return _engine("attention", block, ATTENTION)
 
 
-def linear_engine(block: str):
+def linear_engine(block: str) -> "ProductEngine | None":
     """The engine of a block, or None for "none".
 
     :raises ParameterError: if the block computes no matrix products.

@@ -7,13 +7,14 @@ A block's engine is a :class:`AttentionEngine`; the attention of each layer is a
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
 from golden.algorithms.attention import DecodeAttention
+from golden.algorithms.kllm.model import QuantizedLlama
 from golden.lm.weights import Config
-from hw.parameters import require
+from hw.parameters import Parameters, require
 from sim.commands.engines.difference import Difference
 from sim.commands.engines.record import LayerStep
 from sim.commands.engines.workers import Submit, at_once
@@ -22,6 +23,9 @@ from sim.core.design import Design
 from sim.core.memory import FASTEST, Memory, MemoryTiming
 from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare
 from sim.drivers.board.shared import DesignOnBoard, open_session
+from sim.drivers.harness.session import Session
+
+P = TypeVar("P", bound=Parameters)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +42,8 @@ class LayerRun:
         False: what the RTL gives goes on unchecked.
     submit
         Runs what the language model need not wait for: a step's RTL, or the checks of its outputs.
+    quantised
+        The quantised model, where the same block computes its matrix products.
     """
 
     design: Design
@@ -45,6 +51,13 @@ class LayerRun:
     timing: MemoryTiming = FASTEST
     check: bool = True
     submit: Submit = at_once
+    quantised: QuantizedLlama | None = None
+
+    def parameters(self, kind: type[P]) -> P:
+        """The design's parameters, which are of the engine's block."""
+        found = self.design.parameters
+        assert isinstance(found, kind)
+        return found
 
     @property
     def timed(self) -> bool:
@@ -53,7 +66,7 @@ class LayerRun:
         return self.timing.is_fastest and not isinstance(self.design, DesignOnBoard)
 
 
-class RtlAttention(DecodeAttention):
+class RtlAttention(DecodeAttention, Generic[P]):
     """One layer's attention, computed by RTL.
 
     ``cycles`` has the number of each step; ``bits`` counts the output bits compared; ``steps`` has
@@ -67,6 +80,7 @@ class RtlAttention(DecodeAttention):
     def __init__(self, run: LayerRun, memories: dict[str, Memory]):
         super().__init__()
         self._design, self._layer = run.design, run.layer
+        self._p = cast(P, run.design.parameters)  # the design is of this block
         self._check, self._submit, self._timed = run.check, run.submit, run.timed
         self._session = open_session(run.design, memories, run.timing)
         self.settings: dict[str, float] = {}
@@ -114,13 +128,13 @@ class RtlAttention(DecodeAttention):
 
     def timings(self) -> dict[str, MemoryTiming]:
         """Timings of the block's memories, by name; empty on a board."""
-        return getattr(self._session, "timings", {})
+        return self._session.timings if isinstance(self._session, Session) else {}
 
     def close(self) -> None:
         self._session.close()
 
 
-class Fp16Attention(RtlAttention):
+class Fp16Attention(RtlAttention[P]):
     """Attention by a block whose operands and outputs are FP16, heads of `width` elements."""
 
     def __init__(self, run: LayerRun, memories: dict[str, Memory], width: int):
@@ -155,8 +169,32 @@ class Fp16Attention(RtlAttention):
         return o.astype(np.float32)
 
 
-class AttentionEngine(ABC):
+class AttentionEngine(ABC, Generic[P]):
     """Attention of all layers of a model, each in a separate session."""
+
+    needs_products: ClassVar[bool] = False
+    """Whether the same block must compute the matrix products."""
+
+    @abstractmethod
+    def parameters(self, config: Config, rows: int) -> P:
+        """A block for the model, which keeps `rows` tokens where it can choose."""
+
+    @abstractmethod
+    def require_fit(self, p: P, config: Config, rows: int, tokens: int) -> None:
+        """Refuse a block that the model, the rows it keeps or all tokens do not fit.
+
+        :raises ParameterError: naming the parameter to change.
+        """
+
+    def require_attention(self, p: P, config: Config, rows: int, tokens: int) -> None:
+        """Refuse a block that fits the model's matrix products, but not its attention.
+
+        :raises ParameterError: naming the parameter to change.
+        """
+
+    def note(self, figures: dict[str, float]) -> str:
+        """What was saved, in words; empty where there is nothing to say."""
+        return ""
 
     @abstractmethod
     def attention(self, run: LayerRun, rows: int) -> RtlAttention:
@@ -170,17 +208,19 @@ class AttentionEngine(ABC):
         timing: MemoryTiming = FASTEST,
         check: bool = True,
         submit: Callable[[int], Submit] = lambda layer: at_once,
+        quantised: QuantizedLlama | None = None,
         **options: Any,
-    ) -> list[RtlAttention]:
+    ) -> Sequence[RtlAttention]:
         """One for each layer, with the same compiled design inside; `submit` gives each its own.
 
         options
             Options of the block's own :meth:`attention`.
         """
-        return [
-            self.attention(LayerRun(design, layer, timing, check, submit(layer)), rows, **options)
+        runs = [
+            LayerRun(design, layer, timing, check, submit(layer), quantised)
             for layer in range(config.layers)
         ]
+        return [self.attention(run, rows, **options) for run in runs]
 
 
 def require_heads(config: Config, heads: int, kv_heads: int) -> None:

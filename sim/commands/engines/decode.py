@@ -4,15 +4,15 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 
-from golden.lm.weights import Config
 from hw.attention.decode_core import DecodeParameters
-from sim.commands.engines.attention import AttentionEngine, Fp16Attention, LayerRun
+from sim.commands.engines.attention import Fp16Attention, LayerRun
 from sim.core import payload
 from sim.testbenches.decode import DecodeBench, input_streams, offer, offer_rows
+from sim.testbenches.memory import NAME
 
 P = TypeVar("P", bound=DecodeParameters)
 
@@ -43,7 +43,7 @@ class CacheStep:
         return sorted({position for position in self.evicted if position >= 0} - kept)
 
 
-class DecodeAttention(Fp16Attention, Generic[P]):
+class DecodeAttention(Fp16Attention[P]):
     """One layer's attention, computed by RTL and compared with the bit-exact model on every bit.
 
     A core's own class says its `block`, its `bench`, the fields of a token's command, and what is
@@ -54,10 +54,9 @@ class DecodeAttention(Fp16Attention, Generic[P]):
     """Steps of the core with their results."""
 
     def __init__(self, run: LayerRun):
-        parameters: Any = run.design.parameters  # of this block
-        self._p: P = parameters
-        self._steps = self.bench(self._p)
-        super().__init__(run, {"memory": self._steps.memory()}, self._p.row_layout.length)
+        p = cast(P, run.design.parameters)  # the design is of this block
+        self._steps = self.bench(p)
+        super().__init__(run, {NAME: self._steps.memory()}, p.row_layout.length)
 
     @abstractmethod
     def command(self, token: int) -> dict[str, int]:
@@ -96,21 +95,6 @@ class DecodeAttention(Fp16Attention, Generic[P]):
         offer_rows(inputs, 0, q, k, v)
         outcome = self._rtl(token, inputs.packed(), {"o": len(q), "report": 1})
         return self._outputs(outcome), outcome.outputs["report"]
-
-
-class DecodeEngine(AttentionEngine, Generic[P]):
-    """An engine of such a core."""
-
-    @abstractmethod
-    def parameters(self, config: Config, rows: int) -> P:
-        """A core for the model, which keeps `rows` tokens where it can choose."""
-
-    @abstractmethod
-    def require_fit(self, p: P, config: Config, rows: int, tokens: int) -> None:
-        """Refuse a core that the model, the rows it keeps or all tokens do not fit.
-
-        :raises ParameterError: naming the parameter to change.
-        """
 
 
 def power_of_two(least: int) -> int:

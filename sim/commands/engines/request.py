@@ -2,11 +2,13 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hw.catalogue import FOLDERS
 from hw.parameters import require
+from sim.commands.engines import DEFAULT
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.drivers.board.run import BoardChoice
 
@@ -37,16 +39,14 @@ class Request:
         Which blocks have their bit-exact models beside them.
     threads
         Layers whose RTL is simulated at once.
-    threshold
-        Probability up to which ToPick's core prunes tokens; None is its default.
-    top_k
-        Rows that UniCAIM's core selects for each query; None is its default.
+    options
+        Options of attention's block by name, see :data:`sim.commands.engines.OPTIONS`.
     board
         The board that the block is on; None for a simulation of the block alone.
     """
 
     prompt: str
-    attention: str = "veda.veda_core"
+    attention: str = DEFAULT
     linear: str = "none"
     chat: bool = False
     tokens: int = 24
@@ -58,8 +58,7 @@ class Request:
     trust: bool = False
     check: str = "all"
     threads: int = 2
-    threshold: float | None = None
-    top_k: int | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     board: BoardChoice | None = None
 
     @property

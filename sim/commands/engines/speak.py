@@ -6,17 +6,20 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from golden.algorithms.attention import DecodeAttention
+from golden.algorithms.kllm.model import QuantizedLlama
 from golden.lm.commands import open_model
 from golden.lm.model import Llama
 from golden.lm.model import generate as generate_dense
 from golden.lm.weights import Layer, Weights
 from hw.catalogue import Block, find
 from hw.parameters import Parameters, require
-from sim.commands.engines import attention_engine, linear_engine
+from sim.commands.engines import OPTIONS, attention_engine, linear_engine
+from sim.commands.engines.attention import AttentionEngine, RtlAttention
+from sim.commands.engines.protocol import Part, ProductEngine, Products
 from sim.commands.engines.record import Record, record_of
 from sim.commands.engines.request import CHECKS, Request, of_blocks
 from sim.commands.engines.workers import Workers
@@ -78,15 +81,16 @@ class Speaker:
 
     def __init__(self, request: Request, status: Callable[[str], None] = lambda text: None):
         self.request, self._status = request, status
-        engines = {
-            request.attention: attention_engine(request.attention),
-            request.linear: linear_engine(request.linear),
-        }
-        engines = {name: engine for name, engine in engines.items() if engine is not None}
-        if request.attention == "kllm.kllm_core":
-            # Codebooks of its attention are part of the quantised model.
-            rule = "linear must be kllm.kllm_core where attention is"
-            require(request.linear == request.attention, rule, request.linear)
+        self._attention = attention = attention_engine(request.attention)
+        self._products = products = linear_engine(request.linear)
+        engines: dict[str, AttentionEngine | ProductEngine] = {}
+        if attention is not None:
+            engines[request.attention] = attention
+            # Its codebooks are part of the quantised model.
+            fits = not attention.needs_products or request.linear == request.attention
+            require(fits, f"linear must be {request.attention} where attention is", request.linear)
+        if products is not None:
+            engines[request.linear] = products
         require(bool(engines), "attention or linear must be a block", "none")
         require(request.check in CHECKS, f"check must be one of {', '.join(CHECKS)}", request.check)
         model, self.tokenizer, self.about = open_model(request.gguf)
@@ -99,20 +103,15 @@ class Speaker:
         require(total <= config.context, rule, total)
         settings = of_blocks(request.settings, [*engines])
         files = of_blocks(request.verilog, [*engines], file=True)
-        given = request.threshold
-        if given is not None:
-            rule = "threshold must be used with topick.topick_core alone"
-            require(request.attention == "topick.topick_core", rule, given)
-            require(0 <= given < 1, "threshold must be at least 0 and below 1", given)
-        if request.top_k is not None:
-            rule = "top_k must be used with unicaim.unicaim_core alone"
-            require(request.attention == "unicaim.unicaim_core", rule, request.top_k)
+        for option in OPTIONS:
+            if option.name in request.options:
+                option.require_fit(request.attention, request.options[option.name])
         self.parameters: dict[str, Parameters] = {}
         for name, engine in engines.items():
             p = engine.parameters(config, request.capacity).replace_from_text(settings[name])
             engine.require_fit(p, config, request.capacity, total)
-            if request.attention == request.linear:
-                engine.require_attention(p, config, request.capacity, total)
+            if engine is attention:
+                attention.require_attention(p, config, request.capacity, total)
             self.parameters[name] = p
         designs = {name: self._design(find(name), files[name]) for name in engines}
         with contextlib.ExitStack() as stack:
@@ -120,13 +119,12 @@ class Speaker:
                 designs = {name: self._on_board(one, stack) for name, one in designs.items()}
             status("reading the model …")
             self.dense = in_memory(model)
-            self._engines, self._designs = engines, designs
-            self._speaking: Any = self.dense
-            self._quantised: Any = None
-            if request.linear in engines:
-                engine = engines[request.linear]
+            self._designs = designs
+            self._speaking: Llama = self.dense
+            self._quantised: QuantizedLlama | None = None
+            if products is not None:
                 p = self.parameters[request.linear]
-                quantised = engine.quantise(model, self.tokenizer, self.about, p, status)
+                quantised = products.quantise(model, self.tokenizer, self.about, p, status)
                 self._quantised, self._speaking = quantised, in_memory(quantised)
             self._open = stack.pop_all()  # until it has spoken
 
@@ -154,58 +152,55 @@ class Speaker:
         request, prompt = self.request, self.prompt
         steps: list[Step] = []
         workers = Workers(request.at_once, self._prompt_progress)
-        attentions, layers = self._parts(workers)
+        parts = self._parts(workers)
         try:
             cpu = cpu_seconds()
-            for step in self._steps(attentions, layers, workers):
+            for step in self._steps(parts, workers):
                 steps.append(step)
                 piece(step, self.tokenizer.decode(prompt + [s.token for s in steps]))
             cpu = cpu_seconds() - cpu
-            return self._story(steps, attentions, layers, cpu)
+            return self._story(steps, parts, cpu)
         finally:
             workers.close()
-            for part in [*attentions, *layers]:
-                if hasattr(part, "close"):
-                    part.close()
+            for part in parts.blocks:
+                part.close()
             self._open.close()
 
-    def _parts(self, workers: Workers) -> tuple[list, list]:
-        """Attention and products of each layer; no products if NumPy computes them."""
-        request, engines, layers = self.request, self._engines, []
-        attentions: list = self.dense.dense()
-        if request.attention in engines:
-            given = {"threshold": request.threshold, "top_k": request.top_k}
-            options = {name: value for name, value in given.items() if value is not None}
-            if request.attention == request.linear:
-                options["codebooks"] = self._quantised.codebooks
-            attentions = engines[request.attention].attentions(
+    def _parts(self, workers: Workers) -> "_Parts":
+        """Attention and products of each layer."""
+        request = self.request
+        rtl: Sequence[RtlAttention] = []
+        layers: Sequence[Products] = []
+        if self._attention is not None:
+            rtl = self._attention.attentions(
                 self._designs[request.attention],
                 self.config,
                 request.capacity,
                 request.memory,
                 request.check != "none",
                 workers.of_layer,
-                **options,
+                self._quantised,
+                **request.options,
             )
-        if request.linear in engines:
-            layers = engines[request.linear].layers(
+        if self._products is not None and self._quantised is not None:
+            layers = self._products.layers(
                 self._designs[request.linear],
                 self._quantised,
                 request.memory,
                 request.check == "all",
                 workers.of_layer,
             )
-        return attentions, layers
+        return _Parts(rtl or self.dense.dense(), rtl, layers)
 
-    def _steps(self, attentions: list, layers: list, workers: Workers) -> Iterator[Step]:
+    def _steps(self, of: "_Parts", workers: Workers) -> Iterator[Step]:
         count = self.config.layers
-        model = _Speaking(self._speaking, self._quantised, layers)
+        model = _Speaking(self._speaking, self._quantised, of.layers)
         new, start, bits = self.prompt, 0, 0
-        parts = [part for part in [*attentions, *layers[:count]] if hasattr(part, "cycles")]
-        heads = layers[count:]  # of the output matrix, which each step multiplies once
+        parts: list[Part] = [*of.rtl, *of.layers[:count]]
+        heads = of.layers[count:]  # of the output matrix, which each step multiplies once
         for _ in range(self.request.tokens):
             cpu, wall = cpu_seconds(), time.perf_counter()
-            hidden = model.hidden(new, attentions, start=start)
+            hidden = model.hidden(new, of.attentions, start=start)
             token = int(model.logits(hidden[-1:]).argmax())
             workers.wait()
             compared = sum(part.bits for part in [*parts, *heads])
@@ -215,31 +210,27 @@ class Speaker:
             yield Step(
                 token,
                 cycles.tolist(),
-                attentions[0].rows // self.config.kv_heads,
+                of.attentions[0].rows // self.config.kv_heads,
                 compared - bits,
                 cpu_seconds() - cpu,
                 time.perf_counter() - wall,
-                self._note(figures_of(attentions)),
+                self._note(figures_of(of.attentions)),
             )
             if token in self.tokenizer.ends:
                 return
             start, bits, new = start + len(new), compared, [token]
 
     def _note(self, figures: dict[str, float]) -> str:
-        engine = self._engines.get(self.request.attention)
-        note = getattr(engine, "note", None)
-        return note(figures) if note else ""
+        return "" if self._attention is None else self._attention.note(figures)
 
     def _prompt_progress(self, done: int) -> None:
         """Every tenth of a prompt, so that long ones are seen to go on."""
-        kinds = (self.request.attention in self._engines) + 4 * (
-            self.request.linear in self._engines
-        )
+        kinds = (self._attention is not None) + 4 * (self._products is not None)
         runs = self.config.layers * len(self.prompt) * kinds
         if done < runs and 10 * done // runs > 10 * (done - 1) // runs:
             self._status(f"prompt of {len(self.prompt)} tokens: {100 * done // runs} % …")
 
-    def _story(self, steps: list[Step], attentions: list, layers: list, cpu: float) -> Story:
+    def _story(self, steps: list[Step], of: "_Parts", cpu: float) -> Story:
         request, prompt = self.request, self.prompt
         tokens = [step.token for step in steps]
         self._status("the same text by NumPy …")
@@ -248,10 +239,9 @@ class Speaker:
         read = [*prompt, *tokens[:-1]]
         seconds = (cpu_seconds() - seconds) / len(read)
         moved: dict[str, int] = {}
-        for part in [*attentions, *layers]:
-            if hasattr(part, "bytes_moved"):
-                for kind, count in part.bytes_moved().items():
-                    moved[kind] = moved.get(kind, 0) + count
+        for part in of.blocks:
+            for kind, count in part.bytes_moved().items():
+                moved[kind] = moved.get(kind, 0) + count
         cycles = [n for step in steps for n in step.cycles]
         pairs = zip(tokens, reference, strict=True)
         result = {
@@ -263,9 +253,9 @@ class Speaker:
             "cycles": sum(cycles),
             "cycles_per_token": cycles,
             "rows_kept": steps[-1].rows,
-            "evicted": [attention.evicted for attention in attentions],
+            "evicted": [attention.evicted for attention in of.attentions],
             "bytes": moved,
-            "figures": figures_of(attentions),
+            "figures": figures_of(of.attentions),
             "note": steps[-1].note,
             "reference_text": self.tokenizer.decode(reference),
             "first_difference": next((n for n, (a, b) in enumerate(pairs) if a != b), None),
@@ -280,23 +270,46 @@ class Speaker:
             "chat": request.chat,
             "capacity": request.capacity,
             "threads": request.at_once,
-            "memory": memories_of([*attentions, *layers]),
+            "memory": memories_of(of.blocks),
             "verilog": list(request.verilog),
             "attention": request.attention,
             "linear": request.linear,
             "blocks": {name: dataclasses.asdict(p) for name, p in self.parameters.items()},
-            **{"threshold": None, "top_k": None, **getattr(attentions[0], "settings", {})},
+            **dict.fromkeys(option.name for option in OPTIONS),
+            **(of.rtl[0].settings if of.rtl else {}),
         }
         record = None
-        if request.attention in self._engines:
+        if of.rtl:
             record = record_of(
                 read,
-                [attention.steps for attention in attentions],
-                [attention.cycles for attention in attentions],
-                [layer.cycles for layer in layers[: self.config.layers]] or None,
+                [attention.steps for attention in of.rtl],
+                [attention.cycles for attention in of.rtl],
+                [layer.cycles for layer in of.layers[: self.config.layers]] or None,
             )
         pieces = [self.tokenizer.decode([token]) for token in prompt + tokens]
         return Story(result, record, pieces)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    """Parts of each layer.
+
+    attentions
+        Attention of each layer, by NumPy if `rtl` is empty.
+    rtl
+        Attention of each layer by RTL; empty without a block.
+    layers
+        Products of each layer, and of the output matrix if a block computes it too; empty without
+        a block.
+    """
+
+    attentions: Sequence[DecodeAttention]
+    rtl: Sequence[RtlAttention]
+    layers: Sequence[Products]
+
+    @property
+    def blocks(self) -> list[Part]:
+        return [*self.rtl, *self.layers]
 
 
 class _Speaking(Llama):
@@ -306,7 +319,7 @@ class _Speaking(Llama):
     normalised.
     """
 
-    def __init__(self, model: Llama, quantised: Llama | None, layers: Sequence) -> None:
+    def __init__(self, model: Llama, quantised: Llama | None, layers: Sequence[Products]) -> None:
         super().__init__(model.weights)
         self._layers, self._quantised = layers, quantised
 
@@ -326,14 +339,13 @@ class _Speaking(Llama):
         return super().products(index, layer)
 
 
-def memories_of(parts: Sequence) -> str | None:
+def memories_of(parts: Sequence[Part]) -> str | None:
     """Timing of the parts' memories in words; None on a board."""
-    parts = [part for part in parts if hasattr(part, "timings")]
     texts = [described(timings) for part in parts if (timings := part.timings())]
     return "; ".join(dict.fromkeys(texts)) or None
 
 
-def figures_of(attentions: Sequence) -> dict[str, float]:
+def figures_of(attentions: Sequence[DecodeAttention]) -> dict[str, float]:
     """The attentions' own figures, added up."""
     total: dict[str, float] = {}
     for attention in attentions:

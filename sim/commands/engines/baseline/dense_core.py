@@ -5,12 +5,13 @@ import numpy as np
 from golden.lm.weights import Config
 from hw.baseline.dense_core import DenseCoreParameters
 from sim.commands.engines.attention import (
+    AttentionEngine,
     LayerRun,
     require_head_size,
     require_heads,
     require_tokens,
 )
-from sim.commands.engines.decode import CacheStep, DecodeAttention, DecodeEngine, power_of_two
+from sim.commands.engines.decode import CacheStep, DecodeAttention, power_of_two
 from sim.testbenches.baseline.dense_core import DenseSteps
 
 
@@ -25,7 +26,7 @@ class DenseAttention(DecodeAttention[DenseCoreParameters]):
         return CacheStep(length, np.arange(length)[None])
 
 
-class DenseEngine(DecodeEngine[DenseCoreParameters]):
+class DenseEngine(AttentionEngine[DenseCoreParameters]):
     def parameters(self, config: Config, rows: int) -> DenseCoreParameters:
         """The core whose heads are the model's; it keeps all tokens."""
         d, capacity = power_of_two(config.d), power_of_two(max(256, rows))

@@ -5,8 +5,13 @@ import numpy as np
 from golden.lm.weights import Config
 from hw.baseline.h2o_core import H2oCoreParameters
 from hw.parameters import require
-from sim.commands.engines.attention import LayerRun, require_head_size, require_heads
-from sim.commands.engines.decode import CacheStep, DecodeAttention, DecodeEngine, power_of_two
+from sim.commands.engines.attention import (
+    AttentionEngine,
+    LayerRun,
+    require_head_size,
+    require_heads,
+)
+from sim.commands.engines.decode import CacheStep, DecodeAttention, power_of_two
 from sim.testbenches.baseline.h2o_core import H2oSteps
 
 
@@ -32,7 +37,7 @@ class H2oAttention(DecodeAttention[H2oCoreParameters]):
         return CacheStep(length, self._positions[:, :length].copy(), evicted)
 
 
-class H2oEngine(DecodeEngine[H2oCoreParameters]):
+class H2oEngine(AttentionEngine[H2oCoreParameters]):
     def parameters(self, config: Config, rows: int) -> H2oCoreParameters:
         """The core whose heads are the model's, and which keeps `rows` tokens and a new one."""
         d, capacity = power_of_two(config.d), power_of_two(max(256, rows + 1))

@@ -1,7 +1,6 @@
 """Attention of a language model on KLLM's core, one session a layer (KLLM, III-B2 and IV-A)."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from sim.testbenches.kllm.products import (
 from sim.testbenches.memory import memory_of
 
 
-class KllmAttention(RtlAttention):
+class KllmAttention(RtlAttention[KllmCoreParameters]):
     """One layer's attention on indices, by RTL and by the bit-exact model.
 
     A token takes two steps of the core. The first clusters its keys and values, a batch of all kv
@@ -43,8 +42,7 @@ class KllmAttention(RtlAttention):
     block = "kllm.kllm_core"
 
     def __init__(self, run: LayerRun, config: Config, rows: int, codebooks: Codebooks):
-        parameters: Any = run.design.parameters
-        self._parameters: KllmCoreParameters = parameters
+        parameters = run.parameters(KllmCoreParameters)
         words = words_of_attention(parameters, config, rows)
         width = payload.words(parameters.word_layout)
         empty = np.zeros((words, width), np.uint32)
@@ -78,7 +76,7 @@ class KllmAttention(RtlAttention):
 
     def _modelled(self, token: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """A step by the bit-exact model; by the RTL too, but perhaps later."""
-        p, stores = self._parameters, self._stores(k, v)
+        p, stores = self._p, self._stores(k, v)
         found = results_of_all(p, stores)
         store = stimulus_of(p, stores, [0, 0], found, self._rng)
         self._keep([(r.vectors.activation, r.vectors.scale) for r in found])
@@ -101,7 +99,7 @@ class KllmAttention(RtlAttention):
 
     def _unchecked(self, token: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """A step by the RTL alone."""
-        p, d, heads = self._parameters, self._d, self._kv_heads
+        p, d, heads = self._p, self._d, self._kv_heads
         stores = self._stores(k, v)
         beats = -(-d // BEAT)
         counts = {"outliers": 2 * heads, "indices": 2 * heads * beats, "y": 0}
@@ -176,7 +174,7 @@ class KllmAttention(RtlAttention):
 
     def _contents(self) -> list[tuple[int, np.ndarray]]:
         """Words of all heads' keys and values, and their addresses."""
-        p, ones = self._parameters, np.ones(self._d, np.float16)
+        p, ones = self._p, np.ones(self._d, np.float16)
         contents = []
         for head, (k, k_scale, v, _) in enumerate(zip(*self._cache, strict=True)):
             address = head * self._region

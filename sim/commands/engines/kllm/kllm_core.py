@@ -6,9 +6,8 @@ attention in another; all share one compiled core.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
-from golden.algorithms.kllm.attention import OUTLIERS, Codebooks
+from golden.algorithms.kllm.attention import OUTLIERS
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.kllm.quantize import outlier_count
 from golden.algorithms.kllm.store import matrix_shapes, quantized_model
@@ -18,7 +17,7 @@ from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config
 from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import require
-from sim.commands.engines.attention import LayerRun, require_tokens
+from sim.commands.engines.attention import AttentionEngine, LayerRun, require_tokens
 from sim.commands.engines.kllm.attention import KllmAttention, words_of_attention
 from sim.commands.engines.kllm.layer_products import HEAD, STEPS, KllmLayer, products_of
 from sim.commands.engines.workers import Submit, at_once
@@ -32,8 +31,10 @@ The paper's is 0.01, with which SmolLM2-135M loses a good deal more (docs/result
 """
 
 
-class KllmEngine:
+class KllmEngine(AttentionEngine[KllmCoreParameters]):
     """Products of all layers and of the output matrix, and attention, of a model."""
+
+    needs_products = True
 
     def parameters(self, config: Config, rows: int = 0) -> KllmCoreParameters:
         """One core for all: vectors as long as the longest that is normalised.
@@ -153,23 +154,10 @@ class KllmEngine:
             for number, model in enumerate(products_of(quantised))
         ]
 
-    def attentions(
-        self,
-        design: Design,
-        config: Config,
-        rows: int,
-        timing: MemoryTiming = FASTEST,
-        check: bool = True,
-        submit: Callable[[int], Submit] = lambda layer: at_once,
-        *,
-        codebooks: list[Codebooks],
-        **options: Any,
-    ) -> list[KllmAttention]:
-        """Attention of each layer; `codebooks` are for its queries, keys and values."""
-        return [
-            KllmAttention(LayerRun(design, layer, timing, check, submit(layer)), config, rows, own)
-            for layer, own in enumerate(codebooks)
-        ]
+    def attention(self, run: LayerRun, rows: int) -> KllmAttention:
+        model = run.quantised
+        assert model is not None  # as the block computes the products too
+        return KllmAttention(run, model.config, rows, model.codebooks[run.layer])
 
 
 def most_words(p: KllmCoreParameters, config: Config, rows: int) -> int:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from sim.core.design import Design
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stimulus import Outcome, compare
 from sim.drivers.board.shared import open_session
+from sim.drivers.harness.session import Session
 from sim.testbenches.kllm.products import (
     Matrices,
     Product,
@@ -143,8 +143,8 @@ class KllmLayer:
     ):
         self._design, self._layer, self._model, self._steps = design, layer, model, steps
         self._check, self._submit = check, submit
-        parameters: Any = design.parameters  # of this block
-        self._parameters: KllmCoreParameters = parameters
+        run = LayerRun(design, layer, timing)
+        self._p = parameters = run.parameters(KllmCoreParameters)
         self._tables, self._scales = {}, {}
         for name, matrix in model.matrices.items():
             codebooks = (model.quantizers[model.input_of(name)].codebook, matrix.codebook)
@@ -159,7 +159,7 @@ class KllmLayer:
             weight, scale = self._weights(piece)
             self._address[self._place(piece)] = stored.add(weight, scale)
         self._session = open_session(design, {"memory": stored.memory()}, timing)
-        self._timed = LayerRun(design, layer, timing).timed
+        self._timed = run.timed
         self._rng = np.random.default_rng(layer)  # of bits without meaning
         self._ready: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._tokens = [0] * len(steps)  # that each step has had
@@ -168,7 +168,7 @@ class KllmLayer:
         self.bits = 0
 
     def _cut(self, name: str) -> list[Piece]:
-        p, shape = self._parameters, self._model.matrices[name].index.shape
+        p, shape = self._p, self._model.matrices[name].index.shape
         rows = parts_of(shape[0], p.k)
         columns = [slice(n, min(n + p.n, shape[1])) for n in range(0, shape[1], p.n)]
         last = len(rows) - 1
@@ -244,7 +244,7 @@ class KllmLayer:
         """A token's step on the RTL, compared."""
         pieces, outputs = self._pieces[step], self._design.outputs
         addresses = [self._address[self._place(piece)] for piece in pieces]
-        p, products = self._parameters, self._products(step, x)
+        p, products = self._p, self._products(step, x)
         stimulus = stimulus_of(p, products, addresses, expected, self._rng)
         stimulus = with_words_late(p, stimulus, products)
         counts = {name: len(beats) for name, beats in stimulus.outputs.items()}
@@ -262,7 +262,7 @@ class KllmLayer:
 
     def _unchecked(self, step: int, x: np.ndarray) -> dict[str, np.ndarray]:
         """A step by the RTL alone."""
-        p, pieces = self._parameters, self._pieces[step]
+        p, pieces = self._p, self._pieces[step]
         addresses = [self._address[self._place(piece)] for piece in pieces]
         given = [piece for piece in pieces if not piece.partial]
         widths = [piece.columns.stop - piece.columns.start for piece in given]
@@ -324,7 +324,7 @@ class KllmLayer:
 
     def timings(self) -> dict[str, MemoryTiming]:
         """Timing of the memory of weights; empty on a board."""
-        return getattr(self._session, "timings", {})
+        return self._session.timings if isinstance(self._session, Session) else {}
 
     def close(self) -> None:
         self._session.close()

@@ -1,7 +1,6 @@
 """Attention of a language model on ToPick's core, one session a layer (Token-Picker, section 4)."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,7 @@ CALIBRATION, HEADROOM = 64, 1.25
 """Of :class:`golden.algorithms.topick.quantise.QuantisedCache`, as the algorithm's defaults."""
 
 
-class TopickAttention(RtlAttention):
+class TopickAttention(RtlAttention[TopickCoreParameters]):
     """One layer's attention, computed by RTL.
 
     What is pruned depends on timing, so the RTL goes first; from its decisions the bit-exact model
@@ -56,8 +55,7 @@ class TopickAttention(RtlAttention):
     block = "topick.topick_core"
 
     def __init__(self, run: LayerRun, threshold: float = THRESHOLD):
-        parameters: Any = run.design.parameters  # of this block
-        self._p: TopickCoreParameters = parameters
+        parameters = run.parameters(TopickCoreParameters)
         self._jobs = Jobs(parameters)
         super().__init__(run, self._jobs.memories())
         self._threshold = self.settings["threshold"] = threshold
@@ -179,7 +177,7 @@ class TopickAttention(RtlAttention):
         }
 
 
-class TopickEngine(AttentionEngine):
+class TopickEngine(AttentionEngine[TopickCoreParameters]):
     def parameters(self, config: Config, rows: int) -> TopickCoreParameters:
         """A lane for each kv head. The core keeps all tokens, whatever `rows` is."""
         return TopickCoreParameters(

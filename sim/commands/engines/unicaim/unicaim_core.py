@@ -1,9 +1,5 @@
 """Attention of a language model on UniCAIM's core, one session a layer (UniCAIM, section III)."""
 
-import dataclasses
-from functools import partial
-from typing import Any
-
 import numpy as np
 
 from golden.algorithms.unicaim import static_pruning
@@ -14,20 +10,17 @@ from hw.parameters import require
 from hw.unicaim.core_parameters import UnicaimCoreParameters
 from sim.commands.engines.attention import (
     AttentionEngine,
-    Fp16Attention,
     LayerRun,
     require_head_size,
 )
 from sim.commands.engines.record import LayerStep
+from sim.commands.engines.stored import DRAIN, StoredAttention
 from sim.core import payload
-from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare_memories
+from sim.testbenches.memory import NAME
 from sim.testbenches.unicaim.core_jobs import CoreJobs
 
-DRAIN = 8
-"""Cycles after a step's last output: more than a write spends on its way to the memory."""
 
-
-class UnicaimAttention(Fp16Attention):
+class UnicaimAttention(StoredAttention[UnicaimCoreParameters]):
     """One layer's attention, computed by RTL and compared with the bit-exact model on every bit.
 
     The prompt's attention is dense, by NumPy, as the array is for decoding (III-A1); then each kv
@@ -46,19 +39,14 @@ class UnicaimAttention(Fp16Attention):
     block = "unicaim.unicaim_core"
 
     def __init__(self, run: LayerRun, heavy: int, top_k: int):
-        parameters: Any = run.design.parameters  # of this block
-        self._p: UnicaimCoreParameters = parameters
-        self._jobs = CoreJobs(parameters, modelled=run.check)
-        self._memory = self._jobs.memories()["memory"]
-        super().__init__(run, {"memory": self._memory}, parameters.d)
-        # What the memory must hold after the step whose RTL ran last; the model is ahead of it.
-        self._expected = self._memory.contents.copy()
+        p = run.parameters(UnicaimCoreParameters)
+        self._jobs = CoreJobs(p, modelled=run.check)
+        names = "conversions", "conversions of all rows", "steps", "rows evicted", "queries"
+        super().__init__(run, self._jobs.memories()[NAME], p.d, names)
         self._heavy, self._top_k = heavy, top_k
         self.settings["top_k"] = top_k
         self._positions: np.ndarray | None = None  # [kv heads, rows]: tokens, -1 in a free row
         self._key_divisors: list[float] = []
-        names = "conversions", "conversions of all rows", "steps", "rows evicted", "queries"
-        self._sums: dict[str, float] = dict.fromkeys(names, 0)
 
     def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         if self._positions is None:
@@ -92,7 +80,7 @@ class UnicaimAttention(Fp16Attention):
 
     def _modelled(self, token: int, since: int, results: list, heads: int):
         """The step by the bit-exact model; by the RTL too, but perhaps later."""
-        self._submit_jobs(token, since)
+        self._later(token, self._jobs.stimulus([], since=since))
         votes = np.zeros((len(results), self._p.rows), np.int32)
         for kv_head, result in enumerate(results):
             for head in result.heads:
@@ -103,8 +91,7 @@ class UnicaimAttention(Fp16Attention):
     def _unchecked(self, token: int, since: int, results: list, heads: int):
         """The step by the RTL alone, which does not show which rows are selected."""
         counts = {"o": heads, "report": len(results)}
-        outcome = self._rtl(token, self._jobs.inputs(since), counts, DRAIN)
-        self._count(outcome)
+        outcome = self._alone(token, self._jobs.inputs(since), counts)
         report = payload.unpack(self._design.outputs["report"], outcome.outputs["report"])
         written = list(zip(report["row"].tolist(), report["evicts"].tolist(), strict=True))
         votes = np.full((len(results), self._p.rows), -1, np.int32)
@@ -139,7 +126,7 @@ class UnicaimAttention(Fp16Attention):
                 self._jobs.preset(kv_head, rows_k[kv_head, position], rows_v[kv_head, position])
         self.cycles += [0] * (tokens - 1)  # the last token's cycles write the rows
         if self._jobs.modelled:
-            self._submit_jobs(tokens - 1, 0)
+            self._later(tokens - 1, self._jobs.stimulus([]))
         else:
             self._rtl(tokens - 1, self._jobs.inputs(), {"report": kept.size}, DRAIN)
         self.rows = kept.size
@@ -160,50 +147,13 @@ class UnicaimAttention(Fp16Attention):
             )
         return o
 
-    def _submit_jobs(self, token: int, since: int) -> None:
-        """The jobs from number `since` on by the RTL, compared."""
-        # Whole images of the memory would wait with the stimulus; the rows written are enough.
-        stimulus = self._jobs.stimulus([], since=since)
-        after = stimulus.memories["memory"].after
-        assert after is not None
-        changed = np.flatnonzero((after != self._modelled_memory()).any(axis=1))
-        self._memory_after = after
-        stimulus = dataclasses.replace(stimulus, memories={})
-        self._submit(partial(self._run, token, stimulus, changed, after[changed]))
-
-    def _modelled_memory(self) -> np.ndarray:
-        """The memory after the jobs submitted last."""
-        return getattr(self, "_memory_after", self._memory.contents)
-
-    def _run(self, token: int, stimulus: Stimulus, changed: np.ndarray, rows: np.ndarray) -> None:
-        outcome = self._compared(token, stimulus, DRAIN)
-        self._expected[changed] = rows
-        self._refuse(token, self._compare_memory(stimulus, outcome))
-        self._count(outcome)
-
-    def _compare_memory(self, stimulus: Stimulus, outcome: Outcome) -> list[Mismatch]:
-        """The first row of the memory that differs."""
-        after = dataclasses.replace(self._memory, after=self._expected)
-        return compare_memories(
-            dataclasses.replace(stimulus, memories={"memory": after}),
-            dataclasses.replace(outcome, memories=self._session.uses()),
-        )
-
-    def _count(self, outcome: Outcome) -> None:
-        report = payload.unpack(self._design.outputs["report"], outcome.outputs["report"])
+    def count(self, report: dict[str, np.ndarray], o: dict[str, np.ndarray]) -> None:
+        """Rows selected, that is conversions, and steps of the searches, of all query heads."""
         for name in ("conversions", "steps"):
             self._sums[name] += int(report[name].sum())
 
-    def figures(self) -> dict[str, float]:
-        """Sums over steps and query heads: rows selected, that is conversions; all rows in use.
 
-        Steps of the searches; rows evicted, by kv head; queries. Rows read, cycles.
-        """
-        use = self._session.uses()["memory"]
-        return self._sums | {"rows read": use.rows_read, "cycles": sum(self.cycles)}
-
-
-class UnicaimEngine(AttentionEngine):
+class UnicaimEngine(AttentionEngine[UnicaimCoreParameters]):
     def parameters(self, config: Config, rows: int) -> UnicaimCoreParameters:
         """A serial core of the model's heads with `rows` rows, rounded up to what it can have: a
         multiple of 8, 16 or more."""
@@ -248,8 +198,7 @@ class UnicaimEngine(AttentionEngine):
 
         These shares are the paper's, 64 and 512 of 576.
         """
-        parameters: Any = run.design.parameters
-        rows = parameters.rows
+        rows = run.parameters(UnicaimCoreParameters).rows
         return UnicaimAttention(run, rows * 8 // 9, max(16, rows // 9) if top_k is None else top_k)
 
 

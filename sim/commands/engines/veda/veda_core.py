@@ -6,8 +6,8 @@ from golden.lm.weights import Config
 from golden.veda.voting_engine import weight
 from hw.parameters import require
 from hw.veda.veda_core import VedaCoreParameters
-from sim.commands.engines.attention import LayerRun, require_heads
-from sim.commands.engines.decode import CacheStep, DecodeAttention, DecodeEngine
+from sim.commands.engines.attention import AttentionEngine, LayerRun, require_heads
+from sim.commands.engines.decode import CacheStep, DecodeAttention
 from sim.testbenches.veda.veda_core import Steps
 
 
@@ -46,7 +46,7 @@ class VedaAttention(DecodeAttention[VedaCoreParameters]):
         return CacheStep(slots, np.array([positions]), [evicted], votes)
 
 
-class VedaEngine(DecodeEngine[VedaCoreParameters]):
+class VedaEngine(AttentionEngine[VedaCoreParameters]):
     def parameters(self, config: Config, rows: int) -> VedaCoreParameters:
         """The core whose heads are the model's and whose capacity takes `rows` and a new one."""
         lanes = max(4, 1 << (config.d - 1).bit_length())

@@ -1,0 +1,58 @@
+"""What a language model asks of blocks' engines, and of their parts, one for each layer."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from golden.algorithms.kllm.model import QuantizedLlama
+from golden.lm.model import Llama
+from golden.lm.tokenizer import Tokenizer
+from golden.lm.weights import Config
+from sim.commands.engines.workers import Submit
+from sim.core.design import Design
+from sim.core.memory import MemoryTiming
+
+
+class Part(Protocol):
+    """One layer's attention, or products, by RTL; see :class:`RtlAttention`."""
+
+    cycles: Any
+    """For each token a number, or a sequence of them."""
+    bits: int
+
+    def bytes_moved(self) -> dict[str, int]: ...
+
+    def timings(self) -> dict[str, MemoryTiming]: ...
+
+    def close(self) -> None: ...
+
+
+class Products(Part, Protocol):
+    """Matrix products of one layer."""
+
+    def multiply(self, name: str, x: Any) -> Any: ...
+
+
+class ProductEngine(Protocol):
+    """Matrix products of a quantised model by a block."""
+
+    def parameters(self, config: Config, rows: int) -> Any: ...
+
+    def require_fit(self, p: Any, config: Config, rows: int, tokens: int) -> None: ...
+
+    def quantise(
+        self,
+        model: Llama,
+        tokenizer: Tokenizer,
+        about: dict,
+        parameters: Any,
+        progress: Callable[[str], None] = ...,
+    ) -> QuantizedLlama: ...
+
+    def layers(
+        self,
+        design: Design,
+        quantised: QuantizedLlama,
+        timing: MemoryTiming = ...,
+        check: bool = ...,
+        submit: Callable[[int], Submit] = ...,
+    ) -> Sequence[Products]: ...
