@@ -18,6 +18,7 @@ from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.layout import FLAG, index, mask
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
+from hw.stream.combine import join
 from hw.stream.queue import Queue, QueueParameters
 
 
@@ -277,13 +278,10 @@ class PeLane(Component[PeLaneParameters]):
         for name in ("entries", "codebook", "weight", "last"):
             m.d.comb += Value.cast(sparse.i.payload[name]).eq(Value.cast(step[name]))
 
-        # Join: a group of counts meets its group of products.
+        # A group of counts meets its group of products: the product table is read by groups in the
+        # order in which the counter outputs them.
+        join(m, [counter.o, self.products], [reduction.i])
         m.d.comb += [
-            # The product table is read by groups in the order in which the counter outputs them, so
-            # a pair that meets here belongs together.
-            reduction.i.valid.eq(counter.o.valid & self.products.valid),
-            counter.o.ready.eq(reduction.i.ready & self.products.valid),
-            self.products.ready.eq(reduction.i.ready & counter.o.valid),
             reduction.i.payload.counts.eq(counter.o.payload.counts),
             reduction.i.payload.products.eq(self.products.payload),
             reduction.i.payload.last.eq(counter.o.payload.last),

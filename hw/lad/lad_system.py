@@ -8,6 +8,7 @@ from hw.lad.lad_tile import LadTile
 from hw.lad.system_parameters import LadSystemParameters
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.arbiter import Arbiter, ArbiterParameters
+from hw.stream.combine import copy, join
 from hw.stream.queue import Queue, QueueParameters
 
 __all__ = ["LadSystem", "LadSystemParameters"]
@@ -155,7 +156,7 @@ class LadSystem(Component[LadSystemParameters]):
                     for number, of_tile in enumerate(shares):
                         with m.If(turn == number):
                             m.d.sync += of_tile.eq(share + group)
-            # Tiles accept their jobs in any order. Rows may already fill the queues in front of
+            # Tiles accept their commands in any order. Rows may already fill the queues in front of
             # them.
             with m.State("DEAL"):
                 with m.If(pending == 0):
@@ -215,8 +216,6 @@ class LadSystem(Component[LadSystemParameters]):
         m.d.comb += [
             # A tile's memory is a part of the address space: tiles share no row, so the order of
             # their requests does not matter.
-            request.valid.eq(o.valid),
-            o.ready.eq(request.ready),
             request.payload.tag.tile.eq(o.payload.source),
             request.payload.tag.tag.eq(read.tag),
             # | tile | row of the tile |
@@ -224,6 +223,7 @@ class LadSystem(Component[LadSystemParameters]):
             request.payload.write.eq(read.write),
             Value.cast(request.payload.data).eq(Value.cast(read.data)),
         ]
+        join(m, [o], [request])
         for number, tile in enumerate(tiles):
             chosen = response.payload.tag.tile == number
             m.d.comb += [
@@ -249,30 +249,16 @@ class LadSystem(Component[LadSystemParameters]):
                 # Outputs of tiles interleave; within a tile they are in order, so counting gives
                 # the head's number.
                 head = self._heads(m, f"{name}_{number}", number, group, begin, accepted)
-                fields = [field for field, _ in port.payload.shape() if field != "head"]
-                m.d.comb += [
-                    port.valid.eq(of_tile.valid),
-                    of_tile.ready.eq(port.ready),
-                    port.payload.head.eq(head),
-                    *(
-                        Value.cast(getattr(port.payload, field)).eq(
-                            Value.cast(getattr(of_tile.payload, field))
-                        )
-                        for field in fields
-                    ),
-                ]
+                m.d.comb += [*copy(port.payload, of_tile.payload), port.payload.head.eq(head)]
+                join(m, [of_tile], [port])
         o, report = outputs.o.payload.data, reports.o.payload.data
         m.d.comb += [
-            self.o.valid.eq(outputs.o.valid),
-            outputs.o.ready.eq(self.o.ready),
-            Value.cast(self.o.payload.o).eq(Value.cast(o.o)),
-            self.o.payload.invalid.eq(o.invalid),
-            self.o.payload.head.eq(o.head),
+            *copy(self.o.payload, o),
             self.o.payload.last.eq(remaining == 1),
-            self.report.valid.eq(reports.o.valid),
-            reports.o.ready.eq(self.report.ready),
             self.report.payload.eq(report),
         ]
+        join(m, [outputs.o], [self.o])
+        join(m, [reports.o], [self.report])
 
     def _heads(self, m: Module, name: str, tile: int, group, begin, accepted) -> Signal:
         """Number of the head whose beat a tile offers; the numbers come in ascending order."""

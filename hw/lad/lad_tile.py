@@ -19,6 +19,7 @@ from hw.lad.prefetch import Prefetch
 from hw.lad.tile_parameters import LadTileParameters
 from hw.lad.tile_port import TilePort
 from hw.ports import Ports, stream_in, stream_out
+from hw.stream.combine import copy, join
 from hw.stream.queue import Queue, QueueParameters
 
 __all__ = ["LadTile", "LadTileParameters"]
@@ -118,14 +119,8 @@ class LadTile(Component[LadTileParameters]):
         m.submodules.port = port = TilePort(p, len(readers))
         for request, response, block in zip(port.requests, port.responses, readers, strict=True):
             # Blocks that only read have no data to write.
-            m.d.comb += [
-                request.valid.eq(block.request.valid),
-                block.request.ready.eq(request.ready),
-                *(
-                    getattr(request.payload, name).eq(getattr(block.request.payload, name))
-                    for name, _ in block.request.payload.shape()
-                ),
-            ]
+            m.d.comb += copy(request.payload, block.request.payload)
+            join(m, [block.request], [request])
             wiring.connect(m, response, block.response)
         wiring.connect(m, port.request, wiring.flipped(self.request))
         wiring.connect(m, wiring.flipped(self.response), port.response)
@@ -140,11 +135,8 @@ class LadTile(Component[LadTileParameters]):
         head = Signal(_head_layout(p), reset_less=True)  # in EAS
         wiring.connect(m, sequence.head, command)
         wiring.connect(m, wiring.flipped(self.kv), eas.kv)
-        m.d.comb += [
-            eas.q.valid.eq(self.q.valid),
-            eas.q.payload.eq(self.q.payload),
-            self.q.ready.eq(eas.q.ready),
-        ]
+        m.d.comb += eas.q.payload.eq(self.q.payload)
+        join(m, [self.q], [eas.q])
         with m.If(command.valid & command.ready):
             m.d.sync += [
                 head.head.eq(command.payload.head),
@@ -186,14 +178,10 @@ class LadTile(Component[LadTileParameters]):
         entry, active = fetch.entry, apid.o
         position = active.payload.positions[0]
         m.d.comb += [
-            entry.valid.eq(active.valid),
-            active.ready.eq(entry.ready),
             entry.payload.last.eq(active.payload.last),
-            *(
-                getattr(entry.payload, name).eq(getattr(position, name))
-                for name in ("index", "mode", "count", "fresh", "halve")
-            ),
+            *copy(entry.payload, position),
         ]
+        join(m, [active], [entry])
 
     def _attend(self, m: Module, sequence, stores: HeadStores, scored, blocks, port) -> None:
         """MD and AC of a head, then its words of G back to memory, and its report.

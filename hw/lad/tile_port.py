@@ -1,6 +1,7 @@
 """The tile's memory port, shared by the blocks that read and those that write."""
 
 from amaranth.hdl import Cat, Module, Value
+from amaranth.lib import wiring
 
 from hw.component import Component
 from hw.lad.caches.cache_store import cache_row_layout
@@ -8,6 +9,7 @@ from hw.lad.md import counter_row_layout
 from hw.lad.tile_parameters import LadTileParameters
 from hw.ports import Ports, stream_in, stream_out, wire_in
 from hw.stream.arbiter import Arbiter, ArbiterParameters
+from hw.stream.combine import join
 
 
 class TilePort(Component[LadTileParameters]):
@@ -83,16 +85,10 @@ class TilePort(Component[LadTileParameters]):
                 port.payload.write.eq(1),
                 Value.cast(port.payload.data).eq(Value.cast(written.payload.data)),
             ]
-        m.d.comb += [
-            # Rows of G come with an address, which MD's side knows; the others with a number in a
-            # table.
-            words.valid.eq(self.words.valid),
-            self.words.ready.eq(words.ready),
-            words.payload.eq(self.words.payload),
-            self.request.valid.eq(arbiter.o.valid),
-            self.request.payload.eq(arbiter.o.payload.data),
-            arbiter.o.ready.eq(self.request.ready),
-        ]
+        # Rows of G come with an address, which MD's side knows; the others with a number in a table.
+        wiring.connect(m, wiring.flipped(self.words), words)
+        m.d.comb += self.request.payload.eq(arbiter.o.payload.data)
+        join(m, [arbiter.o], [self.request])
         # An answer goes to the block that its tag names.
         response, tag = self.response, self.response.payload.tag
         for source, answer in enumerate(self.responses):

@@ -6,6 +6,7 @@ from amaranth.lib import wiring
 from hw.component import Component
 from hw.layout import count
 from hw.ports import Ports, stream_in, stream_out, wire_in
+from hw.stream import combine
 from hw.stream.queue import Queue, QueueParameters
 from hw.topick.baseline_lane import BaselineLane
 from hw.topick.chunk_buffer import ChunkBuffer
@@ -137,13 +138,10 @@ class LaneGroup(Component[TopickCoreParameters]):
         # Sums and head numbers leave together.
         m.d.comb += [
             queue.i.payload.eq(waiting),
-            self.o.valid.eq(join.o.valid & queue.o.valid),
-            self.o.payload.o.eq(join.o.payload.o),
-            self.o.payload.total.eq(join.o.payload.total),
+            *combine.copy(self.o.payload, join.o.payload),
             self.o.payload.head.eq(queue.o.payload),
-            join.o.ready.eq(self.o.ready & queue.o.valid),
-            queue.o.ready.eq(self.o.ready & join.o.valid),
         ]
+        combine.join(m, [join.o, queue.o], [self.o])
         return m
 
     def _connect_memory(self, m: Module, number: int, port: LanePort) -> ChunkBuffer | None:

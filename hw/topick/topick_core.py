@@ -6,6 +6,7 @@ from amaranth.lib import wiring
 from hw.component import Component
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.arbiter import Arbiter, ArbiterParameters
+from hw.stream.combine import copy, join
 from hw.stream.queue import Queue, QueueParameters
 from hw.topick.core_parameters import MARGIN_STAGES, TopickCoreParameters
 from hw.topick.lane_group import LaneGroup
@@ -291,10 +292,7 @@ class TopickCore(Component[TopickCoreParameters]):
         for group, port in zip(groups, arbiter.i, strict=True):
             wiring.connect(m, group.o, port)
         m.d.comb += [
-            self.o.valid.eq(arbiter.o.valid),
-            arbiter.o.ready.eq(self.o.ready),
-            self.o.payload.o.eq(arbiter.o.payload.data.o),
-            self.o.payload.total.eq(arbiter.o.payload.data.total),
-            self.o.payload.head.eq(arbiter.o.payload.data.head),
+            *copy(self.o.payload, arbiter.o.payload.data),
             self.o.payload.last.eq(left == 1),
         ]
+        join(m, [arbiter.o], [self.o])

@@ -11,6 +11,7 @@ from hw.attention.weighted_rows import WeightedRows
 from hw.component import Component
 from hw.layout import FLAG, count
 from hw.ports import Ports, stream_in, stream_out, wire_out
+from hw.stream.combine import join
 from hw.stream.queue import Queue, QueueParameters
 from hw.unicaim.core_parameters import UnicaimCoreParameters
 
@@ -130,12 +131,10 @@ class ExactAttention(Component[UnicaimCoreParameters]):
             lasts.i.valid.eq(go & present),
             lasts.i.payload.eq(codes.payload.last),
             self.q.ready.eq(go & codes.payload.last),
-            scores.valid.eq(product.o.valid & lasts.o.valid),
             scores.payload.x.eq(product.o.payload.o),
             scores.payload.last.eq(lasts.o.payload),
-            product.o.ready.eq(scores.ready & lasts.o.valid),
-            lasts.o.ready.eq(scores.ready & product.o.valid),
         ]
+        join(m, [product.o, lasts.o], [scores])
 
 
 def head_layout(p: UnicaimCoreParameters) -> data.StructLayout:

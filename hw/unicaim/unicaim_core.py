@@ -9,6 +9,7 @@ from hw.component import Component
 from hw.layout import FLAG
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.arbiter import Arbiter, ArbiterParameters
+from hw.stream.combine import copy, join
 from hw.stream.queue import Queue, QueueParameters
 from hw.stream.reorder_buffer import ReorderBuffer
 from hw.unicaim.adc_bank import AdcBank
@@ -148,11 +149,8 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         m.d.comb += [
             # The array's scores of a query go to the accumulation with the flag that ends a group's
             # sum.
-            accumulation.values.valid.eq(array.values.valid & sums.valid),
             accumulation.values.payload.values.eq(array.values.payload),
             accumulation.values.payload.last.eq(sums.payload),
-            array.values.ready.eq(accumulation.values.ready & sums.valid),
-            sums.ready.eq(accumulation.values.ready & array.values.valid),
             # A selected row and its head's context become the addresses of its rows of K and V.
             fetch.i.valid.eq(sense.o.valid & heads.valid & watched),
             fetch.i.payload.eq(sense.o.payload),
@@ -160,6 +158,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
             fetch.last.eq(heads.payload.last),
             sense.o.ready.eq(fetch.i.ready & heads.valid & watched),
         ]
+        join(m, [array.values, sums], [accumulation.values])
         # A head leaves its queue with the last row selected for it.
         taken = fetch.i.valid & fetch.i.ready
         m.d.comb += heads.ready.eq(taken & fetch.i.payload.last)
@@ -200,15 +199,12 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
             queues.append(queue)
         k, heads, sums = queues
         # A query enters all queues in the same cycle or none of them.
-        ready = Cat(queue.i.ready for queue in queues)
         m.d.comb += [
             k.i.payload.eq(sequence.heads.payload.k),
             heads.i.payload.eq(sequence.heads.payload),
             sums.i.payload.eq(sequence.heads.payload.last),
-            sequence.heads.ready.eq(ready.all()),
         ]
-        for queue in queues:
-            m.d.comb += queue.i.valid.eq(sequence.heads.valid & ready.all())
+        join(m, [sequence.heads], [queue.i for queue in queues])
         m.submodules.operand_queue = operands = Queue(
             QueueParameters(depth=QUERIES), shape=operand_shape(p)
         )
@@ -226,24 +222,18 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         score = Signal(p.cells.score)
         # A code's unit is 2^adc_shift scores, a sample's 2^-fraction of a code's.
         shift = p.bank.fraction - p.adc_shift
-        ready = Signal()
         m.d.comb += [
             score.eq(scores[samples.payload.row]),
-            ready.eq(bank.i.ready & flags.i.ready),
-            samples.ready.eq(ready),
-            bank.i.valid.eq(samples.valid & flags.i.ready),
             # The sample has `fraction` more bits than a code, so the converter's rounding shows.
             bank.i.payload.eq(score << shift),
-            flags.i.valid.eq(samples.valid & bank.i.ready),
             flags.i.payload.present.eq(samples.payload.present),
             flags.i.payload.last.eq(samples.payload.last),
-            codes.valid.eq(bank.o.valid & flags.o.valid),
             codes.payload.code.eq(bank.o.payload),
             codes.payload.present.eq(flags.o.payload.present),
             codes.payload.last.eq(flags.o.payload.last),
-            bank.o.ready.eq(codes.ready & flags.o.valid),
-            flags.o.ready.eq(codes.ready & bank.o.valid),
         ]
+        join(m, [samples], [bank.i, flags.i])
+        join(m, [bank.o, flags.o], [codes])
         hold = Signal()
         beat = array.i.payload
         # All rows of the head have been sampled.
@@ -266,14 +256,11 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         wiring.connect(m, wiring.flipped(self.response), reorder.response)
         wiring.connect(m, reorder.o, rows)
         m.d.comb += [
-            port.i[1].valid.eq(reorder.request.valid),
-            port.i[1].payload.tag.eq(reorder.request.payload.tag),
-            port.i[1].payload.address.eq(reorder.request.payload.address),
-            reorder.request.ready.eq(port.i[1].ready),
-            self.request.valid.eq(port.o.valid),
+            *copy(port.i[1].payload, reorder.request.payload),
             self.request.payload.eq(port.o.payload.data),
-            port.o.ready.eq(self.request.ready),
         ]
+        join(m, [reorder.request], [port.i[1]])
+        join(m, [port.o], [self.request])
 
     def _reports(self, m: Module, sequence, accumulation, exact, sense, heads, taken) -> None:
         """A report when a command's accumulations are done and its rows have been selected.
