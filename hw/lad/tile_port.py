@@ -85,7 +85,7 @@ class TilePort(Component[LadTileParameters]):
                 port.payload.write.eq(1),
                 Value.cast(port.payload.data).eq(Value.cast(written.payload.data)),
             ]
-        # Rows of G come with an address, which MD's side knows; the others with a number in a table.
+        # Rows of G come with an address, which MD's side knows; the others with a row's number.
         wiring.connect(m, wiring.flipped(self.words), words)
         m.d.comb += self.request.payload.eq(arbiter.o.payload.data)
         join(m, [arbiter.o], [self.request])

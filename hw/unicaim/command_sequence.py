@@ -27,7 +27,7 @@ class CommandSequence(Component[UnicaimCoreParameters]):
         p = self.parameters
         return {
             "mean": stream_in(p.mean_layout, "Contents for each LOAD."),
-            "command": stream_in(p.command_layout, "Commands LOAD, PRESET and STEP, one after another."),
+            "command": stream_in(p.command_layout, "LOAD, PRESET, STEP and RESTART, in order."),
             "kv": stream_in(
                 p.row_layout, "For each STEP and PRESET its row of K, then its row of V, FP16."
             ),
