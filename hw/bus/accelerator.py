@@ -110,6 +110,7 @@ class Accelerator(Component[BusParameters]):
         p, device = self.parameters, self.device
         m.submodules.registers = registers = Registers(self.map)
         control = RunControl(ControlParameters(device, p.address))
+        # One state machine starts and stops all masters; they know nothing of runs.
         m.submodules.control = control
         connect_flat(m, self, "s_axi", registers.bus)
         masters = self._masters(m, registers, control)
@@ -125,6 +126,8 @@ class Accelerator(Component[BusParameters]):
         if "clk" in block.clocks:
             connections["i_clk"] = ClockSignal()
         if "rst" in block.clocks:
+            # The block's reset is a port of its own Verilog, so software can reset it without the
+            # bus side.
             connections["i_rst"] = ResetSignal() | control.block_reset
         masters = []
         waits: dict[str, list[Value]] = {"input": [], "output": [], "memory": []}
@@ -138,6 +141,7 @@ class Accelerator(Component[BusParameters]):
         m.submodules.block = Instance(block.module, **connections)
         for kind, flags in waits.items():
             stalls = Signal(64, name=f"{kind}_stalls")
+            # Counters begin anew with each run and keep their value after it, for software to read.
             with m.If(control.begin):
                 m.d.sync += stalls.eq(0)
             with m.Elif(control.running & Cat(flags).any()):
@@ -149,6 +153,7 @@ class Accelerator(Component[BusParameters]):
         m.d.comb += [
             reader.start.eq(control.fetch),
             reader.base.eq(control.current),
+            # Descriptors come through the same engine as data: 16 bytes a channel are its beats.
             reader.beats.eq(descriptor_bytes(self.device) // 16),
             control.entry.valid.eq(reader.o.valid),
             control.entry.payload.eq(reader.o.payload),
@@ -177,6 +182,8 @@ class Accelerator(Component[BusParameters]):
             return Master(engine, read=engine)
         unused = Signal(name=f"{stream.channel}_unused")
         with m.If(control.begin):
+            # An output that the host does not want must still be read, or the block would wait for
+            # it.
             m.d.sync += unused.eq(control.run_beats[n] == 0)
         m.d.comb += engine.discard.eq(unused)
         return Master(engine, write=engine)
@@ -206,6 +213,7 @@ class Accelerator(Component[BusParameters]):
             with m.Elif(moves & (part.request.payload.write == writes)):
                 m.d.sync += count.eq(count + 1)
             counts.append(getattr(registers, f"{described.channel}_{kind}").eq(count))
+        # The base is fixed for the run, whatever software writes to the register meanwhile.
         with m.If(control.begin):
             m.d.sync += part.base.eq(control.run_base[n])
         m.d.comb += [*counts, control.base[n].eq(getattr(registers, f"{described.channel}_base"))]
@@ -221,6 +229,8 @@ class Accelerator(Component[BusParameters]):
         valid, ready, payload = self._wires(connections, channel.name, channel.width, into)
         if into:
             m.d.comb += [valid.eq(port.valid), payload.eq(port.payload), port.ready.eq(ready)]
+            # A stall is a cycle in which the block could go on and the memory side is late; cycles
+            # after an input's last beat do not count.
             waits["input"].append(ready & ~valid & ~part.idle)
         else:
             m.d.comb += [port.valid.eq(valid), port.payload.eq(payload), ready.eq(port.ready)]

@@ -107,6 +107,7 @@ class Bursts(Component[EngineParameters]):
         room = Signal(range(p.burst + 1))
         lane = self.base[p.low : max(p.low, size)]
         m.d.comb += [
+            # Bursts end at multiples of their length, so none crosses 4 KiB, which AXI4 forbids.
             room.eq(p.burst - word[:low]),
             self.length.eq(Mux(left < room, left, room)),
             self.address[size:].eq(word),
@@ -114,6 +115,8 @@ class Bursts(Component[EngineParameters]):
         with m.If(self.start):
             m.d.sync += word.eq(self.base[size:])
             if p.lanes > 1:
+                # A buffer may begin and end inside a word of the bus: the words it touches are
+                # counted.
                 m.d.sync += left.eq((lane + self.beats + (p.lanes - 1)) >> len(lane))
             else:
                 m.d.sync += left.eq(self.beats << (p.transfers - 1).bit_length())

@@ -91,6 +91,8 @@ class Interconnect(Component[InterconnectParameters]):
             asked = arbiter.o.payload
             m.d.comb += [
                 *copy(command, asked.data),
+                # The master's number is the upper part of the ID, so responses find their way back
+                # without a table.
                 command.id.eq(Cat(asked.data.id, asked.source)),
             ]
         m.d.comb += [bus.ar.valid.eq(reading.o.valid), reading.o.ready.eq(bus.ar.ready)]
@@ -98,11 +100,15 @@ class Interconnect(Component[InterconnectParameters]):
         # The order of write addresses is that of their data.
         source = unsigned(len(writing.o.payload.source))
         m.submodules.order = order = Queue(QueueParameters(depth=p.bursts), shape=source)
+        # AXI4 has no ID on write data: they must come in the order of their addresses. So each
+        # address also enters a queue, which says whose data is next; a fork, as the bus may take
+        # the address first.
         fork(m, "address", writing.o, [bus.aw, order.i])
         m.d.comb += order.i.payload.eq(writing.o.payload.source)
         number = order.o.payload
         collect(m, list(self.w), number, bus.w)
         last = bus.w.valid & bus.w.ready & bus.w.payload.last
+        # A master keeps the data channel for a whole burst, since bursts may not be interleaved.
         m.d.comb += order.o.ready.eq(last)
         for master in self.w:
             with m.If(~order.o.valid):
@@ -111,6 +117,7 @@ class Interconnect(Component[InterconnectParameters]):
             m.d.comb += bus.w.valid.eq(0)
 
         for channel, masters in ((bus.r, self.r), (bus.b, self.b)):
+            # Masters take every response at once: they have reserved its place before they asked.
             m.d.comb += channel.ready.eq(1)
             for n, master in enumerate(masters):
                 mine = channel.payload.id[p.id :] == n

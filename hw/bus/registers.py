@@ -86,8 +86,12 @@ class Registers(Component[RegisterMap]):
         data = Signal.like(w.payload)
         write = Signal()
         m.d.comb += [
+            # Address and data come in any order and at any distance (AXI4-Lite): each is held until
+            # the other one is there.
             aw.ready.eq(~address_held),
             w.ready.eq(~data_held),
+            # A write takes place when its response has a register to go to, so a response is never
+            # lost.
             write.eq(address_held & data_held & (~b.valid | b.ready)),
         ]
         with m.If(b.ready):
@@ -99,6 +103,7 @@ class Registers(Component[RegisterMap]):
         with m.If(w.valid & w.ready):
             m.d.sync += [data_held.eq(1), data.eq(w.payload)]
 
+        # Software may write single bytes.
         mask = Cat(enabled.replicate(8) for enabled in data.strb)
         known: list[Value] = []
         for word in self.parameters.words:
@@ -120,13 +125,17 @@ class Registers(Component[RegisterMap]):
             bits = getattr(self, name)[first : first + part.width]
             enabled = mask[place] & written.replicate(part.width)
             ones = data[place] & enabled
+            # Bits whose strobe is 0 keep their value.
             if whole.access == READ_WRITE:
                 m.d.sync += bits.eq((bits & ~enabled) | ones)
+            # Write one to clear: an event in the cycle of the write is not lost, as setting comes
+            # last.
             elif whole.access == CLEAR:
                 arrives = getattr(self, f"{name}_set")[first : first + part.width]
                 m.d.sync += bits.eq((bits & ~ones) | arrives)
             else:
                 assert whole.access == PULSE, whole.access
+                # High for the one cycle after the write, as `written` is.
                 m.d.sync += bits.eq(ones)
 
     def _read(self, m: Module) -> None:
@@ -144,6 +153,8 @@ class Registers(Component[RegisterMap]):
             m.d.sync += [read_held.eq(1), address.eq(ar.payload.addr)]
 
         # A counter's high word, kept as its low word was read: `kept_of` is the high word's place.
+        # A counter of 64 bits is read by two accesses; the high word of the moment of the first one
+        # is kept, or a carry between them would make the number wrong by 2^32.
         kept = Signal(32)
         kept_of = Signal(len(address) - 2)
         keeps = Signal()
@@ -160,6 +171,7 @@ class Registers(Component[RegisterMap]):
                     if word.register.bits == 64 and word.shift == 0 and counts:
                         m.d.comb += [low_word.eq(1), value_high.eq(register[32:])]
             with m.Default():
+                # An address without a register is answered with an error, not with a hang.
                 m.d.comb += known.eq(0)
         with m.If(read):
             m.d.sync += [

@@ -72,8 +72,12 @@ class WriteEngine(Component[EngineParameters]):
         self._address(m, bursts, free, sending, under_way)
         self._send(m, queue, sending)
         push = queue.i.valid & queue.i.ready
+        # A burst whose address has been sent must have all its data, also after `stop`; only what
+        # belongs to no burst is dropped.
         dropped = queue.o.valid & self.stop & (sending == 0)
         m.d.sync += [
+            # An address is sent when its whole burst is stored, so a slow block never holds the bus
+            # in the middle of a burst.
             free.eq(free + push - Mux(bursts.take, bursts.length, 0) - dropped),
             under_way.eq(under_way + bursts.take - self.b.valid),
         ]
@@ -92,6 +96,8 @@ class WriteEngine(Component[EngineParameters]):
         running = Signal()
         accept = Signal()  # a beat of the run is accepted
         m.d.comb += [
+            # Beats that come after the run's last one wait, unless the run has none and all are
+            # discarded.
             running.eq((left != 0) & ~self.stop),
             i.ready.eq(Mux(left != 0, running & final & (push.ready | ~push.valid), self.discard)),
             accept.eq(i.valid & i.ready & (left != 0)),
@@ -104,6 +110,8 @@ class WriteEngine(Component[EngineParameters]):
             filled = Signal(p.lanes)
             m.d.comb += [
                 final.eq(1),
+                # A word of the bus goes out full, but for the run's first and last; strobes mark
+                # its beats, so the bytes beside a buffer are not touched.
                 push.valid.eq(i.valid & running & ((lane == p.lanes - 1) | (left == 1))),
             ]
             for n in range(p.lanes):
@@ -151,6 +159,8 @@ class WriteEngine(Component[EngineParameters]):
         )
         ready = (bursts.length != 0) & (free >= bursts.length) & ~self.stop
         m.d.comb += [
+            # One burst's data at a time: then addresses and data are in the same order by
+            # construction.
             skid.i.valid.eq(ready & (sending == 0) & (under_way != p.outstanding)),
             skid.i.payload.addr.eq(bursts.address),
             skid.i.payload.len.eq(bursts.length - 1),
@@ -189,6 +199,7 @@ class WriteEngine(Component[EngineParameters]):
         size, low = p.sizes.size, (p.burst - 1).bit_length()
         answered = Signal(p.bus_address - size)
         resp = Value.cast(b.payload.resp)
+        # The responses carry no address; they come in order, so a counter knows whose each one is.
         with m.If(self.start):
             m.d.sync += answered.eq(self.base[size:])
         with m.Elif(b.valid):
