@@ -28,6 +28,7 @@ def list_blocks(arguments) -> None:
     if arguments.names:
         print("\n".join(block.name for block in blocks()))
         return
+    # All presets are made even for a listing, as a preset that cannot be built must not be listed.
     slugs = {
         block: {name: p.slug() for name, p in block.parameters_class.presets().items()}
         for block in blocks()

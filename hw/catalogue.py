@@ -101,6 +101,8 @@ def find(name: str) -> Block:
     folder, _, module = name.partition(".")
     if folder in FOLDERS and module.isidentifier():
         package = importlib.import_module(f"hw.{folder}")
+        # Modules are listed without importing them: one block imports fast, all of them take
+        # seconds.
         if module in [info.name for info in pkgutil.iter_modules(package.__path__)]:
             for block in _blocks_of(f"hw.{name}"):
                 return block

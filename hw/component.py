@@ -58,6 +58,8 @@ class Component(wiring.Component, abc.ABC, Generic[P]):
     def __new__(cls, *args, **kwargs):
         # Where a component is not used, Amaranth reports the line of its caller.
         component = super().__new__(cls, src_loc_at=1)  # type: ignore[call-arg]  # not in the stubs
+        # The arguments are what the hardware depends on, known before anything is elaborated: equal
+        # sub-blocks need not be elaborated to be found equal.
         component._identity = (cls, _describe(args), _describe(dict(sorted(kwargs.items()))))
         return component
 
@@ -109,6 +111,8 @@ def _shareable(elaborate):
             or type(self).elaborate is not elaborate_or_share
         ):
             return elaborate(self, platform)
+        # A sub-block becomes an instance of its module; only the component that is being converted
+        # is elaborated here.
         if not platform.is_open(self):
             return platform.instance(self)
         fragment = Fragment.get(elaborate(self, platform), platform)
@@ -262,6 +266,7 @@ class ModuleLibrary:
             text = rtlil.convert(component, name=name, platform=self, emit_src=self._emit_src)
         finally:
             self._open.pop()
+        # Text and not a netlist is shared, because Amaranth converts a design as one tree.
         text = _with_sources(_drop_unused_reset(text), type(component))
         text = _order_ports(text, component.signature)
         # Signals and clocks from elsewhere would be left unconnected at the instance.

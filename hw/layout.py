@@ -50,6 +50,7 @@ class NumberFormat(ShapeCastable, abc.ABC):
     def __call__(self, value) -> Value:
         value = Value.cast(value)
         if value.shape().signed == self.signed:
+            # A cast would hide the signal, and with it the name that the Verilog should have.
             return value  # a signal itself
         return value.as_signed() if self.signed else value.as_unsigned()
 
@@ -75,6 +76,7 @@ class Integer(NumberFormat):
     shape: Shape
 
     def __post_init__(self):
+        # A range or a width becomes a shape at once, so that equal formats compare equal.
         object.__setattr__(self, "shape", Shape.cast(self.shape))
 
     @property
@@ -270,6 +272,7 @@ def fields(
         yield Field(name, offset, shape, arrays)
     elif isinstance(layout, data.ArrayLayout) and not each:
         element = layout.elem_shape
+        # One entry stands for all elements: a row of 128 numbers is a line of the sidecar, not 128.
         inner = (*arrays, Array(layout.length, Shape.cast(element).width))
         yield from fields(element, f"{name}[]", offset, inner)
     else:
@@ -280,6 +283,7 @@ def fields(
 
 def layout_of(shape) -> data.Layout | None:
     """The layout of a structure or array, also of a ``data.Struct``; None if plain."""
+    # A `data.Struct` wraps its layout, perhaps in several layers.
     while isinstance(shape, ShapeCastable) and not isinstance(shape, data.Layout):
         shape = shape.as_shape()
     return shape if isinstance(shape, data.Layout) else None

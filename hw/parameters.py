@@ -30,6 +30,7 @@ def require_one_of(what: str, name: str, known: list[str], aliases: tuple[str, .
 def meant(name: str, known: list[str]) -> str:
     """The end of a message about an unknown name: "; did you mean ...?", or nothing."""
     lower = name.lower()
+    # Two kinds of near names: a part of a name, and a name with a typing error.
     parts = [other for other in known if len(lower) > 2 and lower in other.lower()]
     near = difflib.get_close_matches(lower, known, n=3, cutoff=0.62)
     if not parts and not near:
@@ -62,6 +63,7 @@ class Parameters:
         presets = cls.presets()
         if name == "first":
             return next(iter(presets))
+        # A block may name the preset of the default values as it likes, such as `fp16`.
         if name == "default" and name not in presets:
             return list(presets)[list(presets.values()).index(cls())]
         return name
@@ -99,6 +101,7 @@ class Parameters:
             name, separator, text = setting.partition("=")
             require(bool(separator), "a setting must have the form name=value", setting)
             require_one_of("parameter name", name, [*fields])
+            # The value in place says which type the text must have.
             changes[name] = _value_from_text(name, text, type(getattr(self, name)))
         return dataclasses.replace(self, **changes)
 

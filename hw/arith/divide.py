@@ -93,6 +93,8 @@ class Divide(Datapath[DivideParameters]):
             "normal", a=a, b=b, a_exponent=a_exponent, b_exponent=b_exponent, flags=flags
         )
 
+        # a / b = a (1 / b): the table's reciprocal has enough bits that the product is within the
+        # stated error, in a few stages where a digit recurrence takes one step for each bit.
         reciprocal = Signal(table.width + table.guard + 1)
         m.d.comb += reciprocal.eq(sum(table.terms(m, double_reciprocal, b), 0))
         # Whether the quotient of the significands is at least one.
@@ -120,6 +122,7 @@ class Divide(Datapath[DivideParameters]):
         is_small, is_large = Signal(), Signal()
         m.d.comb += is_small.eq(field[-1])
         m.d.comb += is_large.eq(field >= fmt.largest >> fmt.mantissa)
+        # Small results are shifted after the product, so the product's path has no shifter.
         distance = Signal(len(field) - 1)
         m.d.comb += distance.eq(-field)
         levels = (fmt.mantissa + 1).bit_length()
@@ -130,6 +133,8 @@ class Divide(Datapath[DivideParameters]):
         m.d.comb += shifted.eq(significand >> shift)
         is_zero = is_small & ~shifted[fmt.mantissa]
         quotient = Mux(is_zero, 0, shifted) if flush else shifted
+        # The significand's leading one, added to the exponent, makes the field: so a carry of
+        # rounding needs no separate case.
         magnitude = Signal(fmt.width)
         start = Mux(is_small, 0, field[: fmt.exponent])
         m.d.comb += magnitude.eq(quotient + (start << fmt.mantissa))

@@ -140,6 +140,7 @@ class Exp2Fixed(Datapath[Exp2FixedParameters]):
             *registered, n = cut("tables", **outputs, shift=n)
             return registered
 
+        # 2^-(n + f) = 2^-f 2^-n: a table of one octave, and a shift by the integer part.
         table = fit(significands(p.fraction, p.precision))
         below = table.read(m, self.x[: p.fraction], cut_tables)
         below, n = cut("significand", significand=below, shift=n)

@@ -104,6 +104,8 @@ class FixedToFloat(Datapath[FixedToFloatParameters]):
         negative, digits = Signal(), Signal(p.width)
         if p.signed:
             m.d.comb += negative.eq(self.a[-1])
+            # One's complement instead of a negation: the + 1 of two's complement is left to the
+            # rounding, so no carry chain is in front of the normalising shifter.
             ones = negative.replicate(p.width - 1)
             m.d.comb += digits.eq(Cat(negative, self.a[:-1] ^ ones))
         else:
@@ -113,6 +115,7 @@ class FixedToFloat(Datapath[FixedToFloatParameters]):
         # The exponent field of a number whose leading one is the lowest digit:
         lowest = float_format.bias - p.fraction - p.signed
         stop = 1 << 1 - lowest if lowest <= 1 else 0
+        # `stop` limits the shift, so that a subnormal result remains unshifted by what it lacks.
         normal, zeros = normalise(m, digits, negative, stop)
         highest = lowest + p.width - 1
         field, hidden, large = Signal(range(highest + 1)), Signal(), Signal()
@@ -176,6 +179,7 @@ def normalise(m: Module, value: Value, fill: Value, stop: int = 0) -> tuple[Valu
     for level in reversed(range(len(zeros))):
         distance = 1 << level
         moved = Cat(fill.replicate(distance), value[:-distance])
+        # The highest bit of the count, which is known first, controls the first multiplexer.
         shifted = Signal.like(value, name=f"normalised{level}")
         m.d.comb += shifted.eq(Mux(zeros[level], moved, value))
         value = shifted

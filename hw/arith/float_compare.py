@@ -101,6 +101,7 @@ def operand(m: Module, bits: Value, parameters: FloatParameters, name: str) -> S
 
 def less_than(m: Module, a: Value, b: Value) -> Value:
     """Whether the unsigned `a` is less than `b` of the same width, in ceil(log2 width) levels."""
+    # A comparison is the carry of a subtraction; a prefix tree finds it without a carry chain.
     generate, propagate = Signal(len(a)), Signal(len(a))
     m.d.comb += generate.eq(~a & b)
     m.d.comb += propagate.eq(~a | b)

@@ -109,6 +109,8 @@ class FloatConvert(Datapath[FloatConvertParameters]):
         mantissa = float_format.mantissa
         nan = Signal()
         m.d.comb += nan.eq(is_nan(self.a, p.source_format))
+        # Which format has the smaller smallest exponent decides the shape: results may become
+        # subnormal, or subnormal operands become normal. Never both.
         if p.rebased > 0:
             power, kept, sticky, large = self._to_narrower(m)
         else:
@@ -125,6 +127,7 @@ class FloatConvert(Datapath[FloatConvertParameters]):
             negative=self.a[-1],
         )
         # Rounding: exponent and fraction as one integer.
+        # Guard and sticky bit are all that rounding needs of the bits that are dropped.
         fraction, guard = kept[1:], kept[0]
         # For NaN and overflow, the power is all ones, fraction and guard bit are zero.
         special = nan if float_format.infinities else large

@@ -75,6 +75,7 @@ class InverseSquareRoot(Datapath[InverseSquareRootParameters]):
         fraction, double, flags = cut("radicand", fraction=fraction, double=double, flags=flags)
 
         # One less than the result's field, for the table adds the significand's leading one.
+        # 1 / sqrt(u 4^e) = (1 / sqrt(u)) 2^-e: the exponent only changes its sign.
         field = Signal(fmt.exponent)
         m.d.comb += field.eq(2 * fmt.bias - 2 - double[1:])
         total = table.add_to_field(m, double_root, Cat(fraction, double[0]), field)

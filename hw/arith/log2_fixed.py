@@ -142,6 +142,8 @@ class Log2Fixed(Datapath[Log2FixedParameters]):
         exponent = Signal(levels)
         normal = Signal(1 << levels, name="operand")
         m.d.comb += normal.eq(self.x)
+        # log2(2^e m) = e + log2(m): e is the position of the leading one, and only m in [1, 2)
+        # needs a table.
         for level in reversed(range(levels)):
             half = 1 << level
             shifted = Signal(1 << levels, name=f"shifted_{half}")
@@ -153,6 +155,7 @@ class Log2Fixed(Datapath[Log2FixedParameters]):
         m.d.comb += fraction.eq(normal[-1 - p.precision : -1])
         fraction, exponent = cut("normal", fraction=fraction, exponent=exponent)
 
+        # The table decides where its registers are; what accompanies it must pass the same ones.
         def cut_tables(**outputs):
             """Registers at the tables' outputs, which the exponent passes too."""
             nonlocal exponent

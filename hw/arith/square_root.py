@@ -84,9 +84,12 @@ class SquareRoot(Datapath[SquareRootParameters]):
         m = Module()
         cut = self.registers(m)
         fmt = self.parameters.float_format
+        # sqrt(m 2^e) = sqrt(m 2^(e mod 2)) 2^floor(e / 2): the parity of the exponent is a bit of
+        # the radicand, and the rest is halved by a wire.
         fraction, double, flags = radicand(m, self.x, fmt, self.parameters.flush_subnormals)
         fraction, double, flags = cut("radicand", fraction=fraction, double=double, flags=flags)
 
+        # A table of all radicands is smaller than an array of subtractors only for short mantissas.
         find = self._look_up if fmt.precision <= TABLES_UP_TO else self._digits
         # The exponent and the flags pass the same registers as the root.
         others = Cat(double[1:], flags)
@@ -130,6 +133,8 @@ class SquareRoot(Datapath[SquareRootParameters]):
                 rests, remainder, root, others = cut(
                     cuts[row], rests=rests, remainder=remainder, root=root, others=others
                 )
+            # Restoring: a negative difference is not taken, so the remainder is never negative and
+            # the digit is the complement of its sign.
             rest, rests = Cat(rests[-2:], remainder), rests[:-2]
             difference = Signal(len(rest) + 1, name=f"difference_{row}")
             m.d.comb += difference.eq(rest - Cat(Const(1, 2), root))
@@ -139,6 +144,8 @@ class SquareRoot(Datapath[SquareRootParameters]):
             remainder = Signal(row + 2, name=f"remainder_{row}")
             m.d.comb += remainder.eq(Mux(digit, difference, rest))
         # The first digit is the hidden bit, the last one decides the rounding.
+        # A root is never a tie: the square of a number with one more bit has an odd last bit that
+        # no operand has. So rounding up at the next digit is rounding to nearest.
         rounded = Signal(len(fraction))
         m.d.comb += rounded.eq(root[1:] + root[0])
         return rounded, others

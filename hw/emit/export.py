@@ -78,6 +78,8 @@ def export(
     ports = list_ports(component, clock_ports(rtlil_text))
     verilog = with_comments(
         to_verilog(rtlil_text),
+        # What the comments say comes from the block's declarations, so it cannot differ from the
+        # ports.
         head(block, parameters, type(component), ports),
         titles(ports),
         port_comments(ports),
@@ -92,6 +94,7 @@ def module_name(block: Block, parameters: Parameters, multiplier: str = "columns
     Parameters that are no preset's have a hash of all of them in its place.
     """
     presets = type(parameters).presets()
+    # However they were typed, equal parameters give one name, and so one file.
     names = [name for name, preset in presets.items() if preset == parameters]
     digest = hashlib.sha256(parameters.slug().encode()).hexdigest()[:8]
     target = "" if multiplier == "columns" else f"_{multiplier}"

@@ -82,6 +82,7 @@ def _plain(names: set[str], taken: set[str], separator: str = "_") -> dict[str, 
     separator
         Replacement for a dot or bracket.
     """
+    # In a fixed order, so that the same design has the same names on every machine.
     chosen: dict[str, str] = {}
     numbers: dict[str, int] = {}
     given: set[str] = set()
@@ -123,6 +124,7 @@ DECLARED = re.compile(r"  (?:input|output|inout) (?:reg )?(?:signed )?(?:\[-?\d+
 
 def _one_header(module: str) -> str:
     """Declare a module's ports in its header."""
+    # Yosys declares a port three times: in the header, by direction, and as a wire or register.
     header = re.match(r"module (\w+)\(([^;]*)\);\n", module)
     if header is None or not header[2]:
         return module

@@ -14,6 +14,8 @@ class BeatBuffer:
         beats = memory.Memory(shape=unsigned(width), depth=depth, init=[])
         m.submodules[f"{name}s"] = beats
         self._in, self._out = beats.write_port(), beats.read_port()
+        # Credits count room and not beats: a place may be reserved long before its beat has passed
+        # the pipeline in front.
         credits = CreditCounter(CreditCounterParameters(depth))
         m.submodules[f"{name}_credits"] = self._credits = credits
         self.room = credits.available
@@ -29,6 +31,7 @@ class BeatBuffer:
 
     def read(self, m: Module, valid):
         """The beat that is read, from the next cycle on until another is read."""
+        # A row is free as it is read, because the read port keeps its value.
         m.d.comb += [self._out.en.eq(valid), self._credits.give.eq(valid)]
         self._step(m, self._out.addr, valid, "read")
         return self._out.data

@@ -156,6 +156,7 @@ class CentroidSum(Component[CentroidSumParameters]):
             accepted.eq(self.i.valid & self.i.ready),
             # A column takes a place in the queue with its last step, when the result can no longer
             # be held back.
+            # Steps before a column's last one need no place: they stop in the accumulator.
             credits.take.eq(accepted & self.i.payload.last),
             credits.give.eq(self.o.valid & self.o.ready),
         ]

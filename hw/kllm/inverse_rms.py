@@ -121,6 +121,8 @@ class InverseRms(Component[InverseRmsParameters]):
         )
         final = STEPS * stages
         cycle = Signal(range(final + 1))
+        # One multiply-add unit three times: s_a², times S plus O, times 1 / K plus eps. A vector
+        # needs one factor, thousands of cycles apart, so time is cheaper than two more units.
         done, advance = Signal(), Signal()
         m.d.comb += [
             widen.a.eq(i.payload.s_a),
@@ -128,6 +130,7 @@ class InverseRms(Component[InverseRmsParameters]):
             advance.eq(i.valid & (~done | ~o.valid | o.ready)),
             i.ready.eq(done & advance),
             unit.enable.eq(advance),
+            # The result of a step is the next step's operand; the unit's own registers hold it.
             unit.a.eq(unit.o),
         ]
         # Operands of the three steps; what a cycle between them selects is not used.

@@ -131,8 +131,11 @@ class ProductTable(Component[ProductTableParameters]):
         final = Signal()
         m.d.comb += [
             # Writes never wait: the two banks keep them away from the rows that are read.
+            # A bank is written only while no product in flight reads it, which the dispatch
+            # guarantees.
             self.write.ready.eq(1),
             free.eq(~o.valid | o.ready),
+            # A replay without columns is dropped, or it would never reach its last column.
             no_columns.eq(self.replay.payload.columns == 0),
             fire.eq(self.replay.valid & ~no_columns & free),
             final.eq(group == self.replay.payload.groups - 1),

@@ -137,9 +137,12 @@ class Reduction(ColumnSum):
     def _multiply(self, m: Module, terms) -> list[Value]:
         """count * significand of each bin's product."""
         group, special = self.i.payload, []
+        # A column of K products becomes 2^(nA + nW) products of a count and a table entry, whatever
+        # K is (KLLM, section III-B).
         for number, (times, product) in enumerate(zip(group.counts, group.products, strict=True)):
             # The shift is applied by FixedSum; here only the integers are multiplied.
             digits, shift, infinite_or_nan = significand(m, product, f"bin_{number}")
+            # A bin that nothing falls in does not count, whatever its product is.
             special.append(infinite_or_nan & times.any())
             m.d.sync += [
                 terms[number].magnitude.eq(times * digits),

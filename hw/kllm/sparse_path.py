@@ -149,6 +149,8 @@ class SparsePath(ColumnSum):
             centroid = Signal(FP16.width, name=f"centroid_{number}", reset_less=True)
             value = Signal(FP16.width, name=f"value_{number}", reset_less=True)
             valid = entry.valid.replicate(FP16.width)
+            # An entry that is not valid is a product of zeros, so a row with fewer outliers needs
+            # no enables.
             m.d.sync += [centroid.eq(chosen & valid), value.eq(entry.value & valid)]
             # Stage 2: the product as a term.
             digits, shifts, infinite_or_nan = zip(
@@ -157,6 +159,8 @@ class SparsePath(ColumnSum):
                 strict=True,
             )
             m.d.sync += [
+                # Outliers are multiplied as FP16 numbers by the weight's centroid; there are so few
+                # of them that a multiplier for each entry of a row is cheap (KLLM, section III-D).
                 terms[number].magnitude.eq(digits[0] * digits[1]),
                 terms[number].shift.eq(shifts[0] + shifts[1]),
                 terms[number].sign.eq(value[-1] ^ centroid[-1]),

@@ -43,6 +43,7 @@ class Tournament(Component[None]):
             left, left_won = winner(first, half)
             right, right_won = winner(first + half, count - half)
             # The paper's path bit: this node points to its right child.
+            # Strictly greater: of equal keys the left one, with the lower index, wins.
             path = Signal(name=f"path_{first}_{count}")
             best = Signal(self._width, name=f"best_{first}_{count}")
             m.d.comb += [path.eq(right > left), best.eq(Mux(path, right, left))]

@@ -78,6 +78,8 @@ class Linear(Component[LadTileParameters]):
             reader.command.payload.words.eq(command.rows * command.pieces),
         ]
         # Pieces of each vector, in a separate memory for each.
+        # Vectors are loaded once and used for all rows of W, which then stream past (LAD, section
+        # IV-B: VPUs are evenly distributed in linear layers).
         reads = []
         for number in range(VPUS):
             pieces = row_memory(p.row_bits, PIECES)
@@ -135,6 +137,7 @@ class Linear(Component[LadTileParameters]):
         fire = Signal()
         m.d.comb += [
             # All VPUs accept in the same cycles.
+            # The VPUs have the same history, so one ready speaks for all of them.
             ready.eq(~valid | self.vpu[0].ready),
             reader.o.ready.eq(ready),
             fire.eq(reader.o.valid & ready),
@@ -198,6 +201,8 @@ class Linear(Component[LadTileParameters]):
             m.d.comb += [
                 port.dot_ready.eq(fire),
                 convert.a.eq(port.dot),
+                # FP16 dot products of d elements, FP32 sums of pieces: a row of 16 d elements loses
+                # no more than one of d.
                 add.a.eq(total),
                 add.b.eq(convert.o),
                 sums.eq(Mux(first, convert.o, add.o)),

@@ -56,6 +56,7 @@ def stage(m: Module, advance: Signal, name: str, chunk: Chunk) -> Chunk:
 
     They change in the cycles in which `advance` is high. Only ``valid`` is reset.
     """
+    # Fields that a stage no longer needs are None and cost no register.
     registers: dict[str, Any] = {"valid": Signal(name=f"valid_{name}")}
     for field in dataclasses.fields(chunk):
         value = getattr(chunk, field.name)

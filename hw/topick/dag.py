@@ -146,6 +146,8 @@ class Dag(Component[DagParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
+        # The tree never stalls, so a lane's difference is in the denominator after a fixed time,
+        # and a stalled lane cannot hold back the others' differences.
         sums = []
         for port in self.difference:
             m.d.comb += port.ready.eq(1)
@@ -162,6 +164,8 @@ class Dag(Component[DagParameters]):
         [arriving] = sums
         # The accumulator. Its limbs are sums of at most `tokens` terms' limbs.
         # The sum moves up with the largest limb so far: what is below two limbs is dropped.
+        # A plain floating-point accumulator would lose low bits that an earlier term brought and a
+        # later difference takes off; limbs drop them for all terms alike.
         total = self._signals("total", p.limb + HEADROOM)
         new = self._add(m, "new", total, arriving)
         m.d.sync += [
@@ -184,6 +188,7 @@ class Dag(Component[DagParameters]):
         m.d.comb += [log2.enable.eq(1), log2.x.eq(units)]
         # Sum 0 has no logarithm; then, and after `clear` until a new difference has passed, it is
         # unknown.
+        # After `clear` the logarithms in the pipeline are of the head before: they must not prune.
         known = Signal(p.log2.stages)
         bases = [base]
         for stage in range(p.log2.stages):

@@ -31,6 +31,8 @@ def deliver(m: Module, lane, advance: Signal, chunk: Chunk, pec: Pec, write, lat
     ]
     if lane.parameters.observe:
         outputs.append((lane.observed.valid, lane.observed.ready, chunk.valid, None))
+    # A decision goes to up to four places at their own pace: each flag is cleared when its output
+    # is taken, so no beat is sent twice while another output still waits.
     for valid, ready, set_valid, register in outputs:
         # The ports of the lane are registers themselves.
         register = valid if register is None else register

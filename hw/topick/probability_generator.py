@@ -177,6 +177,7 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
+        # Entries of the next head are stored while this one's are read: the ring belongs to both.
         busy = Signal()  # a head is in step 1
         left = Signal(range(p.rows + 1))  # its entries in the memory
         log2 = Signal(p.logarithm)
@@ -253,6 +254,7 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
         m.submodules.exp2 = exp2 = Exp2Fixed(p.exp2)
         valid = {name: Signal(name=f"{name}_valid") for name in ("entry", "minus", "power")}
         valid["p"] = self.request.valid
+        # Stages advance one by one, so a bubble closes while a request waits for the memory.
         free = {name: Signal(name=f"{name}_free") for name in valid}
         m.d.comb += [
             reading.eq((left != 0) & (self.level != 0) & free["entry"]),

@@ -134,9 +134,7 @@ class RowStore(Component[RowStoreParameters]):
         p, write = self.parameters, self.write
         token = Signal.like(self.command.payload.token, reset_less=True, init=None)
         busy = Signal()
-        remaining = Signal(
-            range(p.kv_heads + 1), reset_less=True
-        )  # heads not yet split, this one too
+        remaining = Signal(range(p.kv_heads + 1), reset_less=True)  # heads to split, with this one
         chunk = Signal(range(p.chunks), reset_less=True)
         is_value = Signal(reset_less=True)
         group = Signal(range(max(2, p.groups)), reset_less=True)
@@ -164,6 +162,7 @@ class RowStore(Component[RowStoreParameters]):
             # K and V of a head alternate, so a row's last chunk also changes between them.
             with m.If(chunk_ends):
                 m.d.sync += [chunk.eq(0), is_value.eq(~is_value)]
+            # Heads go round the groups, so that the lanes of all groups fill alike.
             with m.If(chunk_ends & is_value):
                 # The next head: the same planes in the next group, then further ones in the first.
                 m.d.sync += [remaining.eq(remaining - 1), group.eq(group + 1), plane.eq(base)]

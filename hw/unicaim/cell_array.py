@@ -185,6 +185,8 @@ class CellRow(Component[CellArrayParameters]):
         ]
         if not p.spread_mv:
             score = Signal(p.score, reset_less=True)
+            # Planes arrive with the highest weight first, so doubling the score before each
+            # addition weighs them (UniCAIM, section III-B2, in time instead of in bit lines).
             with m.If(self.plane):
                 m.d.sync += score.eq(sum(products) + Mux(self.first, 0, score << 1))
             m.d.comb += self.score.eq(score)
@@ -194,6 +196,8 @@ class CellRow(Component[CellArrayParameters]):
         limit = p.score_limit
         most = (limit << FRACTION) + p.d * p.error_limit * ((1 << p.query_bits) - 1)
         total = Signal(range(-most, most + 1), reset_less=True)
+        # A device's threshold error counts whatever the query's digit is; a digit 0 drives both
+        # devices of a cell halfway, hence the mean.
         errors = [
             Mux(
                 digit.on,

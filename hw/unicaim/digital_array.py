@@ -132,6 +132,8 @@ class DigitalRow(Component[DigitalArrayParameters]):
             terms.append(term)
         before = Signal(width)
         m.d.comb += before.eq(Mux(self.first, 0, score << 1))
+        # Terms are made unsigned by an offset, so that no sign extension fills the carry-save
+        # columns; one constant takes all offsets off.
         excess = Const(-(p.d << (bits - 1)) % (1 << width), width)
         operands = [*terms, before, self.negatives, excess]
         total = add_rows(m, operands, width, Registers(m, (), None))

@@ -39,6 +39,7 @@ class LowestRow(Component[None]):
                 (first, first_row), (second, second_row) = nodes[number : number + 2]
                 found = Signal(name=f"found_{level}_{number // 2}")
                 row = Signal(level + 1, name=f"row_{level}_{number // 2}")
+                # Depth log2 of the rows; where neither half has a bit, the number does not matter.
                 low_bits = Mux(first, first_row, second_row) if level else Const(0, 0)
                 m.d.comb += [found.eq(first | second), row.eq(Cat(low_bits, ~first))]
                 joined.append((found, row))

@@ -121,6 +121,8 @@ class RowManager(Component[RowManagerParameters]):
         row = Array(
             Signal(range(p.rows), name=f"row_{n}", reset_less=True) for n in range(p.contexts)
         )
+        # Rows are never freed one by one: they fill up in order once, then each new token takes an
+        # evicted one's place. So a counter says which rows are free.
         known = Signal(p.contexts)  # a row to evict is kept
 
         at = i.context if p.contexts > 1 else 0

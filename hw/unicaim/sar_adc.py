@@ -98,6 +98,8 @@ class SarAdc(Component[SarAdcParameters]):
             #   | trial | 0 … 0 |  -  2^(bits - 1 + fraction)  -  2^(fraction - 1)
             trial.eq(Cat(Const(0, p.fraction), controller.trial) - (half + (half << p.bits))),
             controller.above.eq(held >= trial),
+            # Conversions follow each other without a gap, and the code of the one before may still
+            # wait: then the last step is repeated until it leaves.
             stuck.eq(controller.done & self.o.valid & ~self.o.ready),
             controller.enable.eq(~stuck),
             self.i.ready.eq(~controller.busy | (controller.done & ~stuck)),

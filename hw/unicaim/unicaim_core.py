@@ -149,6 +149,8 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         m.d.comb += [
             # The array's scores of a query go to the accumulation with the flag that ends a group's
             # sum.
+            # The array outputs values once for each query, and `sums` has a flag for each query, in
+            # the same order: joining them needs no tag.
             accumulation.values.payload.values.eq(array.values.payload),
             accumulation.values.payload.last.eq(sums.payload),
             # A selected row and its head's context become the addresses of its rows of K and V.
@@ -276,6 +278,8 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         wiring.connect(m, sequence.records, records.i)
 
         # Counts of the step whose heads are being selected.
+        # Counts run ahead of the report: selection of the next step may begin before this one's job
+        # is done, which is why they pass a queue.
         totals = Signal(counted_layout)
         sums = Signal(counted_layout)
         m.d.comb += [

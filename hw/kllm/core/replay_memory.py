@@ -72,7 +72,7 @@ class ReplayMemory(Component[ReplayMemoryParameters]):
     Latency: 2 cycles from a batch's last write to its first row. Throughput: a write and a row
     each cycle, from column to column and from batch to batch without a gap.
 
-    Handshake: ``o.valid`` and ``o.payload`` are registers, `free` depends on registers,
+    Handshake: ``o.valid`` and ``o.payload`` are registers, `room` depends on registers,
     ``columns.ready`` follows ``o.ready`` combinationally. The memory has a synchronous read port.
     """
 
@@ -101,6 +101,8 @@ class ReplayMemory(Component[ReplayMemoryParameters]):
         )
         write, read = rows.write_port(granularity=p.part_width), rows.read_port()
         # For each half: whether it holds a batch, the batch's last row, and its flag.
+        # A half is written as a whole before it is read: a vector is needed from its first beat on
+        # for each column, so reading cannot begin earlier without waiting again.
         full = Signal(2)
         ends = [Signal(range(2 * p.rows), name=f"end_{half}", reset_less=True) for half in (0, 1)]
         flags = Signal(2, reset_less=True)
@@ -158,6 +160,8 @@ class ReplayMemory(Component[ReplayMemoryParameters]):
             no_columns.eq(columns == 0),
             fire.eq(present & ~no_columns & free),
             finished.eq((fire & last_row & (column == columns)) | (present & no_columns)),
+            # The number of columns is accepted at the end, so it remains at the input, where it is
+            # compared.
             self.columns.ready.eq(finished),
             read.en.eq(fire),
             read.addr.eq(read_row),
