@@ -137,13 +137,13 @@ class GroupedRows(Component[GroupedRowsParameters]):
 
         # A row goes to all lanes that have a head, and is accepted when all of them have it.
         is_value = Signal()
-        batch_end = Signal()  # the row that is offered is the batch's last
+        ended = Signal()  # the row that is offered is the batch's last
         accepted = Signal()
         # Lanes read K and V once for all heads of a group (grouped-query attention). A fork, not a
         # join of readies: each lane takes its copy when it can, so no lane waits for another one's
         # valid.
         given = stream.Signature(p.lane.rows_layout).create()
-        join(m, [rows], [given], batch.valid & (~batch_end | results.i.ready))
+        join(m, [rows], [given], batch.valid & (~ended | results.i.ready))
         fork(
             m,
             "rows",
@@ -153,9 +153,9 @@ class GroupedRows(Component[GroupedRowsParameters]):
         )
         m.d.comb += [
             given.payload.eq(rows.payload),
-            batch_end.eq(is_value & rows.payload.last),
+            ended.eq(is_value & rows.payload.last),
             accepted.eq(rows.valid & rows.ready),
-            batch.ready.eq(accepted & batch_end),
+            batch.ready.eq(accepted & ended),
             results.i.valid.eq(batch.ready),
             results.i.payload.heads.eq(batch.payload.heads),
         ]

@@ -136,7 +136,7 @@ class WeightedRows(Component[W]):
         last = rows.payload.last
         weighted = Signal()  # a row of V may go
         may_go = Signal()
-        head_end = Signal()  # the head's last row of V goes
+        ended = Signal()  # the head's last row of V goes
         m.d.comb += [
             weighted.eq(weights.valid & ~self.hold & (~last | (head.valid & flags.i.ready))),
             may_go.eq(~is_value | weighted),
@@ -152,14 +152,14 @@ class WeightedRows(Component[W]):
             self.used.eq(array.i.valid & array.i.ready & is_value),
             self.p.eq(weights.payload),
             weights.ready.eq(self.used),
-            head_end.eq(self.used & last),
-            head.ready.eq(head_end),
+            ended.eq(self.used & last),
+            head.ready.eq(ended),
         ]
 
         # The flags wait for their result, because the next head may end before it leaves.
         join(m, [array.o, flags.o], [o])
         m.d.comb += [
-            flags.i.valid.eq(head_end),
+            flags.i.valid.eq(ended),
             flags.i.payload.invalid.eq(weights.payload.invalid),
             flags.i.payload.last.eq(head.payload),
             o.payload.o.eq(array.o.payload),

@@ -148,9 +148,8 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         watched = self._watch(m, sense.o, fetch.i) if p.observe else Const(1)
         m.d.comb += [
             # The array's scores of a query go to the accumulation with the flag that ends a group's
-            # sum.
-            # The array outputs values once for each query, and `sums` has a flag for each query, in
-            # the same order: joining them needs no tag.
+            # sum. Both come once for each query, in the same order, so that joining them needs no
+            # tag.
             accumulation.values.payload.values.eq(array.values.payload),
             accumulation.values.payload.last.eq(sums.payload),
             # A selected row and its head's context become the addresses of its rows of K and V.

@@ -227,7 +227,7 @@ class GuaranteeSpec(Elaboratable):
         m.d.comb += request.as_value().eq(signal("requests.o__payload"))
         requested = signal("requests.o__valid")
         writing, asking = signal("writing"), signal("asking")
-        undecided = signal("requests.left")
+        undecided = signal("requests.remaining")
         for slot in range(p.entries):
             row = Signal(p.scoreboard.entry_layout, name=f"row_{slot}")
             m.d.comb += row.as_value().eq(self._internals.row(m, "scoreboard.rows", slot))
