@@ -1,6 +1,7 @@
 """``python -m sim dram``: what a DRAM makes of a list of addresses."""
 
 import json
+import sys
 from pathlib import Path
 
 from sim.commands.arguments import count
@@ -8,6 +9,11 @@ from sim.commands.arguments import count
 
 def run_command(arguments) -> int:
     from hw.parameters import ParameterError
+
+    if arguments.cores:
+        return run_cores(arguments.json)
+    if arguments.standard is None:
+        raise ParameterError("give either --standard or --cores")
     from sim.core.dram.requests import measure, pattern, read_requests
     from sim.core.dram.timing import DramTiming, parse_timing
 
@@ -32,6 +38,15 @@ def run_command(arguments) -> int:
         print(json.dumps({**use.as_json(), "requests": len(requests), **settings_used}))
         return 0
     describe(use, what, settings_used)
+    return 0
+
+
+def run_cores(as_json: bool) -> int:
+    """The table of every core on every memory."""
+    from sim.commands.dram_cores import measure_cores, table_of
+
+    rows = list(measure_cores(lambda text: print(text, file=sys.stderr)))
+    print(json.dumps(rows, indent=1) if as_json else "\n".join(table_of(rows)))
     return 0
 
 
@@ -76,9 +91,13 @@ def register(commands) -> None:
     )
     command.add_argument(
         "--standard",
-        required=True,
         metavar="NAME",
         help="hbm2, lpddr4_3200, ddr3_1600 or sdr_133, whose burst is a request's line",
+    )
+    command.add_argument(
+        "--cores",
+        action="store_true",
+        help="in place of requests: each core's testbench on each standard, beside an ideal memory",
     )
     command.add_argument(
         "--addresses",

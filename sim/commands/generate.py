@@ -10,7 +10,7 @@ from golden.lm.commands import check_output
 from hw.emit.arguments import add_set
 from sim.commands.arguments import add_trust, count
 from sim.commands.engines import DEFAULT, NONE, OPTIONS
-from sim.commands.run import add_board, make_choice, refuse_without_board
+from sim.commands.run import add_board, dram_sentence, make_choice, refuse_without_board
 
 PROMPT = "Once upon a time, a girl folded a thousand paper cranes."
 HERTZ = 1e9
@@ -57,7 +57,8 @@ def refuse_with_board(arguments) -> None:
 def request_of(arguments):
     """The request of a command line."""
     from sim.commands.engines.request import Request
-    from sim.core.memory import FASTEST, MemoryTiming
+    from sim.core.dram.timing import parse_timing
+    from sim.core.memory import FASTEST
 
     given = [(option.name, vars(arguments)[option.name]) for option in OPTIONS]
     return Request(
@@ -69,7 +70,7 @@ def request_of(arguments):
         capacity=arguments.capacity,
         settings=arguments.set,
         gguf=arguments.gguf,
-        memory=MemoryTiming.from_text(arguments.memory) if arguments.memory else FASTEST,
+        memory=parse_timing(arguments.memory) if arguments.memory else FASTEST,
         verilog=arguments.verilog,
         trust=arguments.trust,
         check=arguments.check,
@@ -174,6 +175,8 @@ def summary(result: dict) -> str:
             f", {last} for the last one.\n{HERTZ / last:,.0f} steps of {what} of all layers a "
             f"second at 1 GHz, without the model's other work; memory {result['memory']}"
         )
+    if result["dram"]:
+        speed += f".\nAll DRAMs, one after another: {dram_sentence(result['dram'])}"
     evicted = sum(map(len, result["evicted"]))
     note = f"{result['note']}.\n" if result["note"] else ""
     return (

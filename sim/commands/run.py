@@ -14,7 +14,7 @@ from sim.core.tools import DRIVERS, PROGRESS, SIMULATORS, TIMEOUT_S, require_wri
 def run_command(arguments) -> int:
     from hw.catalogue import configurations
     from hw.parameters import ParameterError
-    from sim.core.memory import MemoryTiming
+    from sim.core.dram.timing import parse_timing
     from sim.core.result import configuration_name, settings_of
     from sim.drivers.run import run
 
@@ -26,7 +26,7 @@ def run_command(arguments) -> int:
         require_writable(arguments.waves)
     if not arguments.json:
         show_progress()
-    memory = arguments.memory and MemoryTiming.from_text(arguments.memory, arguments.seed)
+    memory = parse_timing(arguments.memory, arguments.seed) if arguments.memory else None
     results = []
     for block, preset in configurations(arguments.block, [arguments.preset]):
         parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
@@ -146,6 +146,8 @@ def describe(result) -> None:
         print(note)
     for stall, timing in (result.memory or {}).items():
         print(f"Memory under stall {stall}: {timing}.")
+        for name, figures in (result.dram or {}).get(stall, {}).items():
+            print(f"  {name}: {dram_sentence(figures)}.")
     cycles = formula(result.fewest, result.predicted)
     predicted = f" (formula: {cycles})" if cycles else ""
     print(
@@ -158,6 +160,16 @@ def describe(result) -> None:
         print(f"  {sentence}")
     if result.reproduce:
         print(f"  to repeat: {result.reproduce}")
+
+
+def dram_sentence(figures: dict) -> str:
+    """A DRAM's figures, from a result."""
+    bursts = max(1, figures["reads"] + figures["writes"])
+    return (
+        f"{figures['bytes']} bytes in {figures['cycles']} clocks of {figures['tck_ns']} ns, "
+        f"{figures['achieved']:.1%} of the peak, {figures['row_hits'] / bursts:.1%} row hits, "
+        f"{figures['activations']} activations, {sum(figures['energy_nj'].values()):.0f} nJ"
+    )
 
 
 def register(commands) -> None:
@@ -196,7 +208,9 @@ def register(commands) -> None:
         "--memory",
         metavar="TIMING",
         help=(
-            "timing of the block's memories: any of latency=1..80,order=in|any,interval=2,seed=3 "
+            "timing of the block's memories: any of latency=1..80,order=in|any,interval=2,seed=3; "
+            "or a DRAM, hbm2, lpddr4_3200, ddr3_1600 or sdr_133, and any of channels=4,clock=1000 "
+            "(the core's, in MHz),map=row:bank:column:channel,hash=on,window=64,order=in|any "
             "(default: a different timing for each stall pattern)"
         ),
     )

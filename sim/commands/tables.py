@@ -10,7 +10,8 @@ Sources: the catalogue (names, summaries, presets, latencies), the files of the 
 measurements that took long and are kept in ``docs/results``: ``synthesis.json`` (rows of
 ``python -m sim synth --json``), ``verification.json`` (proofs, and the counts of
 ``python -m sim mutate`` that the folders' pages explain), ``fpga.json`` (``python -m hw fpga
---json``), and the papers' claims, of ``make eval``.
+--json``), ``dram.json`` (``python -m sim dram --cores --json``), and the papers' claims, of
+``make eval``.
 """
 
 import dataclasses
@@ -32,7 +33,8 @@ FPGA = RESULTS / "fpga.json"
 SYNTHESIZED = ("block", "preset", "mode")
 BUILT = ("board", "block", "configuration")
 OF_BUILT = (*BUILT, "used", "clock_mhz", "fmax_mhz")
-PAGES = ("README.md", "docs/blocks.md", "docs/boards.md", "docs/measured.md")
+DRAM = RESULTS / "dram.json"
+PAGES = ("README.md", "docs/blocks.md", "docs/boards.md", "docs/dram.md", "docs/measured.md")
 PAPERS = ("kllm", "veda", "topick", "lad", "unicaim")
 MARK = re.compile(
     r"(<!-- table (\w+): made by `make docs` -->\n)(.*?)(<!-- end of table -->)", re.S
@@ -233,6 +235,20 @@ def fpga() -> list[str]:
     return lines
 
 
+def dram() -> list[str]:
+    """Each core on each DRAM."""
+    from sim.commands.dram_cores import table_of
+
+    return table_of(_read(DRAM))
+
+
+def standards() -> list[str]:
+    """Organisation, timing and energy of each DRAM standard."""
+    from sim.core.dram.standards import table_of
+
+    return table_of()
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "cores": cores,
     "overview": overview,
@@ -240,6 +256,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "catalogue": catalogue,
     "verification": verification,
     "fpga": fpga,
+    "dram": dram,
+    "standards": standards,
 }
 
 

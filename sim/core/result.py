@@ -3,6 +3,7 @@
 import dataclasses
 import shlex
 from pathlib import Path
+from typing import Any
 
 from hw.catalogue import Block
 from hw.parameters import Parameters
@@ -22,6 +23,9 @@ class RunResult:
         Transactions of each kind, real and random, under each stall pattern.
     memory
         Stall pattern to the timing of the memories under it; None for a block without memories.
+    dram
+        Stall pattern to the figures of each memory by name, where memories are DRAMs
+        (:meth:`sim.core.dram.timing.DramUse.as_json`), of all its runs; None elsewhere.
     cycles
         Cycles of the runs without stalls, if there are any.
     predicted
@@ -47,6 +51,7 @@ class RunResult:
     trace: str = ""
     vectors: int = 0
     memory: dict[str, str] | None = None
+    dram: dict[str, dict[str, dict]] | None = None
     transactions: int = 0
     mismatches: int = 0
     cycles: int = 0
@@ -110,6 +115,21 @@ def command_line(
         if value is not None:
             words += [name, str(value)]
     return shlex.join([*words, *(["--trust"] if trust else [])])
+
+
+def dram_figures(runs: list[tuple[str, Outcome]]) -> dict[str, dict[str, dict]] | None:
+    """Figures of each DRAM under each stall pattern; None without a DRAM."""
+    found: dict[str, dict[str, Any]] = {}
+    for stall, outcome in runs:
+        for name, use in outcome.memories.items():
+            if use.dram is not None:
+                memories = found.setdefault(stall, {})
+                memories[name] = memories[name] + use.dram if name in memories else use.dram
+    figures = {
+        stall: {name: use.as_json() for name, use in memories.items()}
+        for stall, memories in found.items()
+    }
+    return figures or None
 
 
 def add(

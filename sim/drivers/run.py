@@ -15,7 +15,14 @@ from hw.parameters import ParameterError, Parameters
 from sim.core import processes
 from sim.core.design import Design, from_file, generate
 from sim.core.memory import TIMINGS, MemoryTiming, described, timings_of
-from sim.core.result import RunResult, add, command_line, configuration_name, settings_of
+from sim.core.result import (
+    RunResult,
+    add,
+    command_line,
+    configuration_name,
+    dram_figures,
+    settings_of,
+)
 from sim.core.stalls import PATTERNS
 from sim.core.stimulus import Mismatch, Outcome, Stimulus, Testbench, compare, compare_memories
 from sim.core.tools import TIMEOUT_S
@@ -215,6 +222,8 @@ def run(
             result.reproduce = command_line(
                 result, settings, pattern, trace, memory, verilog, trust
             )
+    pairs = zip(runs, outcomes, strict=True)
+    result.dram = dram_figures([(pattern, outcome) for (_, pattern), (outcome, _) in pairs])
     result.wall_s = round(time.monotonic() - started, 3)
     return result
 
@@ -226,5 +235,6 @@ def require_memory(block: Block, memories: dict, timing: MemoryTiming) -> None:
     """
     if not memories:
         raise ParameterError(f"{block.name} has no memory, so it takes no --memory")
-    if timing.reorder and all(memory.tag is None for memory in memories.values()):
+    untagged = all(memory.tag is None for memory in memories.values())
+    if timing.is_drawn and timing.reorder and untagged:
         raise ParameterError(f"{block.name}'s memory has no tags, so its order must be in, not any")

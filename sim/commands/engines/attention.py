@@ -20,6 +20,7 @@ from sim.commands.engines.record import LayerStep
 from sim.commands.engines.workers import Submit, at_once
 from sim.core import payload
 from sim.core.design import Design
+from sim.core.dram.timing import DramUse, drams_of
 from sim.core.memory import FASTEST, Memory, MemoryTiming
 from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare
 from sim.drivers.board.shared import DesignOnBoard, open_session
@@ -129,6 +130,10 @@ class RtlAttention(DecodeAttention, Generic[P]):
     def timings(self) -> dict[str, MemoryTiming]:
         """Timings of the block's memories, by name; empty on a board."""
         return self._session.timings if isinstance(self._session, Session) else {}
+
+    def drams(self) -> list[DramUse]:
+        """What the memories did, if they are DRAMs."""
+        return drams_of(self._session.uses())
 
     def close(self) -> None:
         self._session.close()

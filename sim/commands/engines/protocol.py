@@ -9,6 +9,7 @@ from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config
 from sim.commands.engines.workers import Submit
 from sim.core.design import Design
+from sim.core.dram.timing import DramUse
 from sim.core.memory import MemoryTiming
 
 
@@ -22,6 +23,8 @@ class Part(Protocol):
     def bytes_moved(self) -> dict[str, int]: ...
 
     def timings(self) -> dict[str, MemoryTiming]: ...
+
+    def drams(self) -> list[DramUse]: ...
 
     def close(self) -> None: ...
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import functools
+import operator
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -271,6 +273,7 @@ class Speaker:
             "capacity": request.capacity,
             "threads": request.at_once,
             "memory": memories_of(of.blocks),
+            "dram": drams_in(of.blocks),
             "verilog": list(request.verilog),
             "attention": request.attention,
             "linear": request.linear,
@@ -343,6 +346,12 @@ def memories_of(parts: Sequence[Part]) -> str | None:
     """Timing of the parts' memories in words; None on a board."""
     texts = [described(timings) for part in parts if (timings := part.timings())]
     return "; ".join(dict.fromkeys(texts)) or None
+
+
+def drams_in(parts: Sequence[Part]) -> dict | None:
+    """Figures of all layers' DRAMs, one layer after another; None for other memories."""
+    uses = [use for part in parts for use in part.drams()]
+    return functools.reduce(operator.add, uses).as_json() if uses else None
 
 
 def figures_of(attentions: Sequence[DecodeAttention]) -> dict[str, float]:

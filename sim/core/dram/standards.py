@@ -28,6 +28,7 @@ drivers, and differ from measured ones by up to a factor of two; HBM2 as a whole
 
 import dataclasses
 
+from golden.markdown import table_head, table_row
 from hw.parameters import require
 
 
@@ -283,6 +284,24 @@ _SDR = Standard(
     address_map="row:channel:bank:column",
 )
 STANDARDS = {standard.name: standard for standard in (_HBM2, _LPDDR4, _DDR3, _SDR)}
+
+
+def table_of() -> list[str]:
+    """All numbers of all standards in Markdown, one row each."""
+    columns = [*STANDARDS.values()]
+    lines = table_head("number, in clocks where it is a time", *STANDARDS)
+    names = [field.name for field in dataclasses.fields(Standard)]
+    for name in names[1:]:
+        values = [getattr(standard, name) for standard in columns]
+        if name == "currents":
+            values = [", ".join(f"{n:g}" for n in dataclasses.astuple(c)) for c in values]
+            name = "V; IDD0, 2N, 3N, 4R, 4W, 5 in mA"
+        lines.append(table_row(name.replace("_", " "), *map(str, values)))
+    for name in columns[0].energies():
+        values = [f"{standard.energies()[name]:.0f}" for standard in columns]
+        lines.append(table_row(f"{name.replace('_', ' ')}, pJ", *values))
+    peaks = (f"{standard.peak_gb_s:.2f}" for standard in columns)
+    return [*lines, table_row("peak, GB/s", *peaks)]
 
 
 def find_standard(name: str) -> Standard:

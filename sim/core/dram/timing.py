@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import heapq
 import math
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from sim.core.dram.address import AddressMap
 from sim.core.dram.channel import HITS, READS, WRITES, WRITES_HIGH, WRITES_LOW, Counts
 from sim.core.dram.device import WINDOW, Device
 from sim.core.dram.standards import STANDARDS, Standard, find_standard
-from sim.core.memory import LONGEST, MemoryTiming
+from sim.core.memory import LONGEST, MemoryTiming, MemoryUse
 
 CLOCK = 1_000_000
 """Core clock in kHz unless told otherwise."""
@@ -49,6 +50,11 @@ class DramUse:
         """From clocks, elapsed and the counts, as ``dram.h`` of the compiled harness has them."""
         clocks, elapsed, *counts = figures
         return cls(standard, clocks, elapsed, Counts(*counts))
+
+    def __add__(self, other: "DramUse") -> "DramUse":
+        """One run after another."""
+        clocks, elapsed = self.clocks + other.clocks, self.elapsed + other.elapsed
+        return DramUse(self.standard, clocks, elapsed, self.counts + other.counts)
 
     @property
     def bytes_moved(self) -> int:
@@ -94,14 +100,10 @@ class DramUse:
             "energy_nj": self.energy(),
         }
 
-    def __str__(self) -> str:
-        bursts = self.counts.reads + self.counts.writes
-        hits = self.counts.row_hits / max(1, bursts)
-        return (
-            f"{self.bytes_moved} bytes in {self.clocks} clocks, {self.achieved:.1%} of the peak, "
-            f"{hits:.1%} row hits, {self.counts.activations} activations, "
-            f"{sum(self.energy().values()):.1f} nJ"
-        )
+
+def drams_of(uses: Mapping[str, MemoryUse]) -> list[DramUse]:
+    """Those of a run's memories that are DRAMs."""
+    return [use.dram for use in uses.values() if use.dram is not None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,8 +149,9 @@ class DramTiming(MemoryTiming):
         """A DRAM whose responses are expected within the time of a refresh and BURSTS bursts."""
         clocks = standard.refresh + BURSTS * standard.row_cycle
         cycles = math.ceil(clocks * clock * standard.tck_ps / 10**9)
-        longest = min(LONGEST, cycles)
-        return cls(latency=(1, longest), standard=standard, clock=clock, **settings)
+        return cls(
+            latency=(1, max(1, min(LONGEST, cycles))), standard=standard, clock=clock, **settings
+        )
 
     def __str__(self) -> str:
         standard = f"{self.standard.name},channels={self.standard.channels}"

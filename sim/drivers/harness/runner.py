@@ -163,9 +163,9 @@ class Harness:
         status, stream, cycle, cycles, simulated = (int(value) for value in result)
         failure = self._failure(status, stream, cycle, limits)
         if status == _OUT_OF_RANGE:
-            for number, (name, (memory, *bound)) in enumerate(self._memories.items()):
+            for number, (name, bound) in enumerate(self._memories.items()):
+                memory, port, contents, timing = bound
                 if list(self._design.outputs)[stream] == memory.request:
-                    port, contents, timing = bound
                     use, (address, write) = self._use(number, contents, port, timing)
                     latest, rows = len(use.accepted) - 1, len(contents)
                     failure = fault(name, latest, bool(write), address, rows, cycle)

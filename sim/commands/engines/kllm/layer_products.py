@@ -26,6 +26,7 @@ from sim.commands.engines.difference import Difference
 from sim.commands.engines.workers import Submit, at_once
 from sim.core import payload
 from sim.core.design import Design
+from sim.core.dram.timing import DramUse, drams_of
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stimulus import Outcome, compare
 from sim.drivers.board.shared import open_session
@@ -325,6 +326,10 @@ class KllmLayer:
     def timings(self) -> dict[str, MemoryTiming]:
         """Timing of the memory of weights; empty on a board."""
         return self._session.timings if isinstance(self._session, Session) else {}
+
+    def drams(self) -> list[DramUse]:
+        """What the memories did, if they are DRAMs."""
+        return drams_of(self._session.uses())
 
     def close(self) -> None:
         self._session.close()

@@ -61,7 +61,8 @@ class TopickAttention(RtlAttention[TopickCoreParameters]):
         self._threshold = self.settings["threshold"] = threshold
         self._cache = QuantisedCache(parameters.bits, CALIBRATION, HEADROOM)
         on_board = isinstance(run.design, DesignOnBoard)
-        self._prediction = None if on_board else CorePrediction(parameters, run.timing)
+        drawn = run.timing.is_drawn and not on_board
+        self._prediction = CorePrediction(parameters, run.timing) if drawn else None
         self._counts: dict[str, float] = {}
         shortest, longest = run.timing.latency
         self._latency = (shortest + longest) // 2
