@@ -15,15 +15,16 @@ def run_command(arguments) -> int:
     if arguments.standard is None:
         raise ParameterError("give either --standard or --cores")
     from sim.core.dram.requests import measure, pattern, read_requests
+    from sim.core.dram.standards import find_standard
     from sim.core.dram.timing import DramTiming, parse_timing
 
+    find_standard(arguments.standard)
     settings = [arguments.standard, f"window={arguments.window}"]
     settings += [f"channels={arguments.channels}"] if arguments.channels else []
     settings += [f"map={arguments.map}"] if arguments.map else []
     settings += ["hash=on"] if arguments.hash else []
     timing = parse_timing(",".join(settings))
-    if not isinstance(timing, DramTiming):
-        raise ParameterError(f"--standard must be a DRAM's, not {arguments.standard!r}")
+    assert isinstance(timing, DramTiming)
     if (arguments.addresses is None) == (arguments.pattern is None):
         raise ParameterError("give either --addresses or --pattern")
     if arguments.addresses is not None:

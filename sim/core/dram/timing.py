@@ -35,15 +35,15 @@ class DramUse:
         Clocks of the memory up to the last cycle in which it was looked at.
     counts
         Of all channels, up to then.
-    asked
-        Bursts that were asked for, of which equal ones may have been joined; None if unknown.
+    requested
+        Bursts requested, of which equal ones may have been joined; None if unknown.
     """
 
     standard: Standard
     clocks: int
     elapsed: int
     counts: Counts
-    asked: int | None = None
+    requested: int | None = None
 
     @classmethod
     def of_figures(cls, standard: Standard, figures: list[int]) -> "DramUse":
@@ -58,8 +58,10 @@ class DramUse:
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes of whole bursts on the data buses, or of the bursts asked for."""
-        bursts = self.counts.reads + self.counts.writes if self.asked is None else self.asked
+        """Bytes of whole bursts on the data buses, or of the bursts requested."""
+        bursts = (
+            self.counts.reads + self.counts.writes if self.requested is None else self.requested
+        )
         return bursts * self.standard.line
 
     @property
@@ -259,7 +261,7 @@ def parse_timing(text: str, seed: int = 0) -> MemoryTiming:
     :raises ParameterError: for an unknown name or setting, or a value out of range.
     """
     name, *settings = text.split(",")
-    if "=" in name:
+    if "=" in name or name in ("latency", "order", "interval", "seed"):
         return MemoryTiming.from_text(text, seed)
     standard = find_standard(name)
     values = {"channels": str(standard.channels), "clock": "1000", "map": standard.address_map}
