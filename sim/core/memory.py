@@ -105,7 +105,7 @@ class MemoryTiming:
         return FixedSchedule(self)
 
     def dram_numbers(self, row_bits: int) -> np.ndarray:
-        """``int64[]`` for ``dram.h`` of the compiled harness; empty without banks."""
+        """``int64[]`` for ``dram.h``; empty without banks."""
         return np.zeros(0, np.int64)
 
     def draw(self, number: int) -> int:
@@ -120,8 +120,8 @@ class MemoryTiming:
 
 FASTEST = MemoryTiming()
 
-# Default timing of memories under each stall pattern. The cycle formulas hold for the fastest; the
-# others show errors that depend on latency, order or bandwidth.
+# Default timing under each stall pattern. Cycle formulas hold for the fastest; the others show
+# errors that depend on latency, order or bandwidth.
 TIMINGS = {
     "none": FASTEST,
     "random": MemoryTiming((1, 20), reorder=True),
@@ -317,6 +317,7 @@ class MemoryModel:
         self._words = np.shape(contents)[1]
         self._row_bits = 32 * self._words if row_bits is None else row_bits
         self._schedule, self._name = timing.schedule(self._row_bits), name
+        self.ready = self._schedule.ready  # whether a request may be accepted in a cycle
         self._accepted: list[int] = []
         self._offered: list[int] = []
         self._rows_read = self._rows_written = 0
@@ -335,8 +336,8 @@ class MemoryModel:
         self._accepted.append(cycle)
         self._offered.append(-1)
         if not 0 <= address < len(self._rows):
-            write = data is not None
-            raise MemoryFault(fault(self._name, number, write, address, len(self._rows), cycle))
+            rows, write = len(self._rows), data is not None
+            raise MemoryFault(fault(self._name, number, write, address, rows, cycle))
         if data is not None:
             self._rows[address] = data
             self._rows_written += 1
@@ -371,11 +372,8 @@ class MemoryModel:
 
 def fault(name: str, number: int, write: bool, address: int, rows: int, cycle: int) -> str:
     """The message for a request out of range."""
-    does = "writes" if write else "reads"
-    return (
-        f"memory {name}: request {number} {does} row {address} in cycle {cycle}, "
-        f"but there are {rows} rows"
-    )
+    request = f"request {number} {'writes' if write else 'reads'} row {address}"
+    return f"memory {name}: {request} in cycle {cycle}, but there are {rows} rows"
 
 
 def timing_of(timing: MemoryTiming | Mapping[str, MemoryTiming], memory: str) -> MemoryTiming:

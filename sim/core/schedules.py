@@ -10,6 +10,9 @@ class Schedule(Protocol):
     Requests have numbers from 0 on, in the order in which they are accepted, over reads and writes.
     """
 
+    def ready(self, cycle: int) -> bool:
+        """Whether a request may be accepted in a cycle."""
+
     def read(self, cycle: int, number: int, address: int) -> None:
         """A read of a row is accepted in a cycle."""
 
@@ -31,6 +34,10 @@ class FixedSchedule:
         self._waiting: list[tuple[int, int]] = []  # (cycle due, number)
         self._ready: list[int] = []
         self._latest_due = self._next_response = 0
+
+    def ready(self, cycle: int) -> bool:
+        """Requests never wait."""
+        return True
 
     def read(self, cycle: int, number: int, address: int) -> None:
         due = cycle + self._timing.draw(number)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sim.core import payload
-from sim.core.dram.timing import parse_timing
+from sim.core.dram.timing import DramTiming, parse_timing
 from sim.core.memory import Memory, MemoryFault, MemoryModel, MemoryTiming
 from sim.core.stalls import PATTERNS
 from sim.core.stimulus import Outcome, Stimulus, compare, compare_memories
@@ -177,14 +177,18 @@ def same_schedule(p, timing, operations, stall: str = "none"):
     accepted = iter([*zip(use.accepted.tolist(), requests, strict=True), (-1, None)])
     offered = set(use.offered.tolist())  # where the stream waits, the model is not asked
     cycle, beat = next(accepted)
-    answered = []
+    answered, refused = [], 0
     for now in range(outcome.simulated):
         asked = stall == "none" or now in offered
         if asked and (response := model.response(now)) is not None:
             answered.append(port.response(*response))
+        refused += not model.ready(now)
         if now == cycle:
+            assert model.ready(now)
             model.request(now, *port.request(beat))
             cycle, beat = next(accepted)
+    if isinstance(timing, DramTiming) and timing.window == 1:
+        assert refused
     assert (model.use.offered == use.offered).all()
     assert (model.use.accepted == use.accepted).all()
     assert (model.use.contents == use.contents).all()

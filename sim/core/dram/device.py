@@ -49,6 +49,11 @@ class Device:
         self.next = self.clock
 
     @property
+    def has_room(self) -> bool:
+        """Whether fewer than `window` lines wait for a place at the door."""
+        return len(self._backlog) < self._window
+
+    @property
     def waiting(self) -> bool:
         """Whether any burst has yet to go."""
         return bool(self._backlog) or not all(channel.idle for channel in self.channels)

@@ -21,8 +21,8 @@ CLOCK = 1_000_000
 """Core clock in kHz unless told otherwise."""
 CHANNELS, WINDOWS = 64, 4096
 """Channels and waiting bursts at most."""
-BURSTS = 64
-"""Bursts of a row, all in one bank, within whose time a response is expected."""
+BURSTS = 288
+"""Bursts, each in another row of one bank, within whose time a response is expected."""
 
 
 @dataclasses.dataclass
@@ -211,6 +211,10 @@ class DramSchedule:
 
     def write(self, cycle: int, number: int, address: int) -> None:
         self._push(cycle, address, True)
+
+    def ready(self, cycle: int) -> bool:
+        self.device.advance(cycle * self._per_cycle // self._per_clock)
+        return self.device.has_room
 
     def _push(self, cycle: int, address: int, write: bool) -> None:
         device, line = self.device, self._timing.standard.line

@@ -106,7 +106,7 @@ class MemoryServer:
         offering, now = False, -1
         response.payload.value = 0
         while True:
-            request.ready.value = int(ready.step())
+            request.ready.value = int(ready.step() and model.ready(now + 1))
             if valid.step() and not offering:
                 answer = model.response(now + 1)
                 if answer is not None:

@@ -236,6 +236,8 @@ public:
         next = clock;
     }
 
+    bool has_room() const { return static_cast<int64_t>(backlog.size()) < s.window; }
+
     void advance(int64_t until) {
         while (next < until) {
             clock = std::max(clock, next);
@@ -356,6 +358,12 @@ public:
     }
 
     void write(int64_t cycle, int64_t address) { push(cycle, address, true); }
+
+    // Whether a request may be accepted in this cycle.
+    bool ready_for(int64_t cycle) {
+        device.advance(static_cast<__int128>(cycle) * s.per_cycle / s.per_clock);
+        return device.has_room();
+    }
 
     // The number of the read to answer from this cycle on, or -1.
     int64_t answer(int64_t cycle) {

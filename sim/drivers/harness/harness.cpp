@@ -250,7 +250,7 @@ private:
 
     bool accept(Sink& s) {
         return s.accepting = (complete >= 0 || (flows(s, s.throttle) && (s.held || !s.late))) &&
-                             s.count < s.room;
+                             s.count < s.room && (!s.memory || s.memory->ready_for(cycle));
     }
 
     void sample_source(Source& s) {

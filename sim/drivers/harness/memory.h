@@ -66,6 +66,9 @@ public:
     int64_t rows_read = 0, rows_written = 0;
     std::unique_ptr<DramSchedule> dram;  // null without banks
 
+    // Whether a request may be accepted in this cycle.
+    bool ready_for(int64_t cycle) { return !dram || dram->ready_for(cycle); }
+
     // Accept a request; false if its address is out of range.
     bool request(int64_t cycle, const uint32_t* beat) {
         int64_t number = forgotten + static_cast<int64_t>(accepted.size());
