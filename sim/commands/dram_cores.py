@@ -20,7 +20,7 @@ MEMORIES = {
 
 CORES = {
     "veda.veda_core": "default",
-    "topick.topick_core": "default",
+    "topick.topick_core": "small",
     "lad.lad_tile": "default",
     "unicaim.unicaim_core": "default",
     "kllm.kllm_core": "default",
