@@ -15,7 +15,7 @@ of a device each field of a channel is a port with the name that FPGA tools know
 import dataclasses
 from typing import Any
 
-from amaranth.hdl import ClockDomain, Module, Value
+from amaranth.hdl import Array, ClockDomain, Module, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -154,6 +154,13 @@ class AXI4Stream(wiring.Signature):
         require(width >= 8 and width % 8 == 0, "AXI4-Stream's data must be whole bytes", width)
         layout = data.StructLayout({"data": width, "last": 1})
         super().__init__({"t": Out(stream.Signature(layout))})
+
+
+def word_at(value: Any, number: Value, width: int) -> Any:
+    """Bits ``[number * width : (number + 1) * width]`` of a value."""
+    value = Value.cast(value)
+    count = -(-len(value) // width)
+    return Array(value[n * width : (n + 1) * width] for n in range(count))[number]
 
 
 def flat_ports(prefix: str, signature: wiring.Signature, words: str = "") -> Ports:

@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, memory
 from amaranth.lib.wiring import Out
 
-from hw.bus.axi import AXI4, CACHE, Burst
+from hw.bus.axi import AXI4, CACHE, Burst, word_at
 from hw.bus.axi_memory_parameters import AxiMemoryParameters
 from hw.component import Component
 from hw.layout import FLAG, address, index
@@ -170,7 +170,7 @@ class AxiMemory(Component[AxiMemoryParameters]):
                 with m.If(~s.busy[n]):
                     m.d.comb += s.slot.eq(n)
         taken = Signal()
-        m.d.comb += taken.eq(s.busy.bit_select(s.slot, 1))
+        m.d.comb += taken.eq(word_at(s.busy, s.slot, 1))
         row = request.payload.address
         behind_write = Cat(
             waits & (written == row) for waits, written in zip(s.writing, s.written, strict=True)
@@ -220,7 +220,7 @@ class AxiMemory(Component[AxiMemoryParameters]):
             m.d.sync += s.pending.bit_select(slot, 1).eq(0)
         word = r.payload.data
         if p.lanes > 1:
-            word = word.word_select(self._lane(self._bytes_at(s.rows[slot])), p.word)
+            word = word_at(word, self._lane(self._bytes_at(s.rows[slot])), p.word)
         m.d.comb += [write.data[n].eq(word) for n in range(p.transfers)]
         self._report(m, s, slot)
 
@@ -274,7 +274,7 @@ class AxiMemory(Component[AxiMemoryParameters]):
             waits & (number == row) for waits, number in zip(s.pending, s.rows, strict=True)
         ).any()
         m.d.comb += [
-            s.write_ready.eq(~s.writing.bit_select(s.newest[:-1], 1) & ~behind_read),
+            s.write_ready.eq(~word_at(s.writing, s.newest[:-1], 1) & ~behind_read),
             s.writes.eq(s.accept & request.payload.write & s.write_ready),
         ]
         m.submodules.write_store = store = memory.Memory(shape=p.row, depth=p.writes, init=[])
@@ -311,7 +311,7 @@ class AxiMemory(Component[AxiMemoryParameters]):
             row.eq(stored.data),
             where.eq(self._bytes_at(s.written[s.sent[:-1]])),
             skid.i.valid.eq(s.sent != s.addressed),
-            skid.i.payload.data.eq(row.word_select(part, p.word).replicate(p.lanes)),
+            skid.i.payload.data.eq(word_at(row, part, p.word).replicate(p.lanes)),
             skid.i.payload.strb.eq(strobes << lane * (p.word // 8)),
             skid.i.payload.last.eq(part == p.transfers - 1),
             bus.w.valid.eq(skid.o.valid),

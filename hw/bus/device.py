@@ -18,6 +18,7 @@ from hw.bus.device_map import VERSION, Device, device_of
 from hw.catalogue import Block
 from hw.emit import contracts
 from hw.emit.export import export, module_name, to_rtlil, to_verilog
+from hw.emit.verilog import waived
 from hw.parameters import ParameterError, Parameters
 from hw.ports import CLOCKS, list_ports
 
@@ -76,10 +77,9 @@ def device_design(
     device = device_of(ports, parameters, build)
     inside = BlockPorts(module, tuple(clocks), payloads, contracts.memories(ports, parameters))
     top = AcceleratorTop(bus, device, inside)
-    around_block = keep(f"axi_{bus.slug()}", lambda: to_verilog(to_rtlil(top, f"{name}_axi")))
-    return DeviceDesign(
-        block, parameters, bus, f"{name}_axi", f"{text}\n{around_block}", device, payloads
-    )
+    whole = f"{name}_axi"
+    wrapper = keep(f"axi_{bus.slug()}", lambda: waived(to_verilog(to_rtlil(top, whole))))
+    return DeviceDesign(block, parameters, bus, whole, f"{text}\n{wrapper}", device, payloads)
 
 
 def _payloads(block: Block, component: wiring.Component) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 
-from hw.bus.axi import AXI4, CACHE, Burst
+from hw.bus.axi import AXI4, CACHE, Burst, word_at
 from hw.bus.bursts import BEAT_BITS, Bursts, EngineParameters
 from hw.component import Component
 from hw.ports import Port, Ports, stream_out, wire_in, wire_out
@@ -51,7 +51,9 @@ class ReadEngine(Component[EngineParameters]):
         p, r = self.parameters, self.r
         m.submodules.bursts = bursts = Bursts(p)
         m.submodules.queue = queue = Queue(QueueParameters(depth=p.depth), shape=unsigned(p.data))
-        m.submodules.skid = skid = SkidBuffer(SkidBufferParameters(), shape=self.ar.payload.shape())
+        m.submodules.ar_skid = skid = SkidBuffer(
+            SkidBufferParameters(), shape=self.ar.payload.shape()
+        )
         room = Signal(range(p.depth + 1), init=p.depth)  # transfers neither stored nor under way
         pop = Signal()
         m.d.comb += [
@@ -92,7 +94,7 @@ class ReadEngine(Component[EngineParameters]):
             lane = Signal(range(p.lanes))
             m.d.comb += [
                 final.eq((lane == p.lanes - 1) | (left == 1)),
-                o.payload.eq(word.word_select(lane, p.part)),
+                o.payload.eq(word_at(word, lane, p.part)),
                 o.valid.eq(queue.o.valid & (left != 0) & ~self.stop),
                 queue.o.ready.eq((o.ready & final & (left != 0)) | self.stop),
             ]

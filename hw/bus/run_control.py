@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
 from amaranth.lib import data
 
+from hw.bus.axi import word_at
 from hw.bus.bursts import BEAT_BITS
 from hw.bus.device_map import DESCRIPTOR_INTERRUPT, Device, DeviceStream
 from hw.bus.errors import ErrorCode
@@ -230,14 +231,14 @@ class RunControl(Component[ControlParameters]):
             low.eq(Array(Const(channel.bytes - 1, 16) for channel in channels)[at]),
             last.eq(base + size - 1),
         ]
-        far = self.far.bit_select(at, 1)
+        far = word_at(self.far, at, 1)
         whole = Cat(base, far << (63 - a)) if a < 64 else base
         used = Cat(*(self.run_beats[n] != 0 if s else Const(1) for n, s in enumerate(streams)))
         wrong = Signal(ErrorCode)
         with self._state(m, "CHECK"):
             with m.If(~used[: sum(streams)].any()):
                 m.d.comb += wrong.eq(ErrorCode.NO_BEATS)
-            with m.Elif(used.bit_select(at, 1)):
+            with m.Elif(word_at(used, at, 1)):
                 with m.If((base == 0) & ~far):
                     m.d.comb += wrong.eq(ErrorCode.ZERO_BASE)
                 with m.Elif((base & low) != 0):

@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data
 
-from hw.bus.axi import AXI4, CACHE, Burst
+from hw.bus.axi import AXI4, CACHE, Burst, word_at
 from hw.bus.bursts import BEAT_BITS, Bursts, EngineParameters
 from hw.component import Component
 from hw.ports import Port, Ports, stream_in, wire_in, wire_out
@@ -135,7 +135,7 @@ class WriteEngine(Component[EngineParameters]):
             m.d.comb += [
                 final.eq(part == p.transfers - 1),
                 push.valid.eq(i.valid & running),
-                push.payload.data.eq(beat.word_select(part, p.data)),
+                push.payload.data.eq(word_at(beat, part, p.data)),
                 push.payload.strb.eq(~0),
             ]
             with m.If(push.valid & push.ready):
