@@ -40,17 +40,23 @@ class State:
     def __init__(self, p: AxiMemoryParameters):
         slots, entries = range(p.outstanding), range(p.writes)
         self.accept = Signal()
-        self.busy, self.pending = Signal(p.outstanding), Signal(p.outstanding)
+        self.busy = Signal(p.outstanding)
+        self.pending = Signal(p.outstanding)
         self.rows = Array(Signal(p.address, name=f"row_{n}") for n in slots)
         self.slot = Signal(slots)
-        self.reads, self.writes = Signal(), Signal()
-        self.read_ready, self.write_ready = Signal(), Signal()
+        self.reads = Signal()
+        self.writes = Signal()
+        self.read_ready = Signal()
+        self.write_ready = Signal()
         self.writing = Signal(p.writes)
         self.written = Array(Signal(p.address, name=f"written_{n}") for n in entries)
         wrapping = range(2 * p.writes)
-        self.newest, self.addressed = Signal(wrapping), Signal(wrapping)
-        self.sent, self.oldest = Signal(wrapping), Signal(wrapping)
-        self.last, self.done = Signal(), Signal(slots)
+        self.newest = Signal(wrapping)
+        self.addressed = Signal(wrapping)
+        self.sent = Signal(wrapping)
+        self.oldest = Signal(wrapping)
+        self.last = Signal()
+        self.done = Signal(slots)
 
 
 class AxiMemory(Component[AxiMemoryParameters]):
@@ -302,8 +308,9 @@ class AxiMemory(Component[AxiMemoryParameters]):
         shape = bus.w.payload.shape()
         m.submodules.w_skid = skid = SkidBuffer(SkidBufferParameters(), shape=shape)
         stored = m.submodules.write_store.read_port(domain="comb")
-        row, where = Signal(8 * p.row_bytes), Signal(p.bus_address)
-        part = Signal(range(p.transfers))
+        row = Signal(8 * p.row_bytes)
+        where = Signal(p.bus_address)
+        part = Signal(range(p.transfers), name="transfer")
         strobes = (1 << p.word // 8) - 1
         lane = self._lane(where)
         m.d.comb += [

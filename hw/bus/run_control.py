@@ -222,7 +222,9 @@ class RunControl(Component[ControlParameters]):
             else:
                 sizes.append(Const(1 << (channel.address_bits + lows[n])))
         at = Signal(range(len(channels)))
-        base, size, low = Signal(a), Signal(max(len(size) for size in sizes)), Signal(16)
+        base = Signal(a)
+        size = Signal(max(len(size) for size in sizes))
+        low = Signal(16)
         last = Signal(max(a, len(size)) + 1)
         m.d.comb += [
             at.eq(self.number),

@@ -124,6 +124,10 @@ class AxiSlave:
         for name in ("ar", "aw", "w"):
             channel = getattr(bus, name)
             valid, beat = ctx.get(channel.valid), ctx.get(Value.cast(channel.payload))
+            ready = ctx.get(channel.ready)
+            ctx.set(channel.ready, not ready)
+            assert ctx.get(channel.valid) == valid, f"{name}'s valid depends on its ready"
+            ctx.set(channel.ready, ready)
             held = self.offered.get(name)
             assert held is None or (valid and held == beat), f"{name} was not held"
             self.offered[name] = beat if valid and not ctx.get(channel.ready) else None
