@@ -19,9 +19,14 @@ SMALL = BusParameters(data=32, burst=4, bursts=2, reads=4, writes=2)
 def simulation(
     name: str, bus: BusParameters = SMALL, preset: str = "first", simulator: str = "icarus"
 ) -> AxiSimulation:
-    """The device of a block, compiled."""
+    """The device of a block, compiled.
+
+    Without ToPick's streams `observed`, whose number of beats depends on timing.
+    """
     block = find(name)
     parameters = block.parameters_class.preset(preset)
+    if hasattr(parameters, "observe"):
+        parameters = dataclasses.replace(parameters, observe=False)
     return AxiSimulation(generate_device(block, parameters, bus), simulator)
 
 
