@@ -26,7 +26,7 @@ def simulation(
     block = find(name)
     parameters = block.parameters_class.preset(preset)
     if hasattr(parameters, "observe"):
-        parameters = dataclasses.replace(parameters, observe=False)
+        parameters = parameters.replace_from_text(["observe=false"])
     return AxiSimulation(generate_device(block, parameters, bus), simulator)
 
 
