@@ -5,6 +5,8 @@ which it is offered. `sources` and `sinks` are streams inside a component, as :f
 takes them: the ports of submodules, or the component's own.
 """
 
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Signal, Value
@@ -23,13 +25,14 @@ def join(m: Module, sources: list, sinks: list, when: Any = 1) -> Value:
     :func:`fork` has neither rule. If a sink is a port, `when` must not fall before the transfer.
     """
     valids, readies = [s.valid for s in sources], [s.ready for s in sinks]
+    if not isinstance(when, int):
+        valids.append(Value.cast(when))
     for n, sink in enumerate(sinks):
-        others = readies[:n] + readies[n + 1 :]
-        m.d.comb += sink.valid.eq(Cat(valids, others, when).all())
+        m.d.comb += sink.valid.eq(reduce(and_, valids + readies[:n] + readies[n + 1 :]))
     for n, source in enumerate(sources):
-        others = valids[:n] + valids[n + 1 :]
-        m.d.comb += source.ready.eq(Cat(others, readies, when).all())
-    return Cat(valids, readies, when).all()
+        others = valids[:n] + valids[n + 1 :] + readies
+        m.d.comb += source.ready.eq(reduce(and_, others))
+    return reduce(and_, valids + readies)
 
 
 def fork(m: Module, name: str, source, sinks: list, to: list | None = None) -> None:
