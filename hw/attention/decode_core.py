@@ -39,6 +39,11 @@ class DecodeParameters(Parameters, abc.ABC):
 
     @property
     @abc.abstractmethod
+    def d(self) -> int:
+        """Number of elements of a row."""
+
+    @property
+    @abc.abstractmethod
     def row_layout(self) -> data.ArrayLayout:
         """Elements of a row of q, K and V."""
 

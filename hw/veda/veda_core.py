@@ -173,6 +173,10 @@ class VedaCoreParameters(DecodeParameters):
     """Cycles from a run's start to its first row at the array, besides the memory's latency."""
 
     @property
+    def d(self) -> int:
+        return self.array.lanes
+
+    @property
     def row_layout(self) -> data.ArrayLayout:
         return self.array.query_layout
 

@@ -63,7 +63,7 @@ def growing(p: VedaCoreParameters, longest: int, heads: int) -> Steps:
     rng = np.random.default_rng(5)
     command: dict[str, Any] = {"vote": True, "evict": False, "target": 0, "protected": 0}
     for t in range(longest):
-        rows = (rng.standard_normal((n, p.array.lanes)).astype(np.float16) for n in (heads, 1, 1))
+        rows = (rng.standard_normal((n, p.d)).astype(np.float16) for n in (heads, 1, 1))
         steps.add(*rows, restart=t == 0, a=A, b=B, **command)
     return steps
 
@@ -143,7 +143,7 @@ def gops(p: VedaCoreParameters, length: int) -> float:
 
     Two products, each of l d additions and multiplications.
     """
-    return 4 * p.array.lanes * length / p.head_cycles(length)
+    return 4 * p.d * length / p.head_cycles(length)
 
 
 def tokens_per_second(p: VedaCoreParameters) -> tuple[float, float]:
@@ -152,7 +152,7 @@ def tokens_per_second(p: VedaCoreParameters) -> tuple[float, float]:
     The array reads one weight a cycle for each PE, 256 GB/s at 1 GHz; attention takes the
     steps' mean over the paper's prompt and generated tokens.
     """
-    weights = LLAMA_WEIGHTS / p.array.lanes
+    weights = LLAMA_WEIGHTS / p.d
     lengths = range(PROMPT + 1, PROMPT + GENERATED + 1)
     attention = LLAMA_LAYERS * step_cycles(p, tuple(lengths), 0)
     return CLOCK / weights, CLOCK / (weights + attention)
@@ -166,7 +166,7 @@ def speed_study() -> Study:
     ideal = rows_ratio(LENGTHS[0], RATIOS[0]), rows_ratio(LENGTHS[-1], RATIOS[-1])
     first, last = PROMPT + 1, PROMPT + GENERATED
     steps = [
-        4e-9 * CLOCK * p.array.lanes * p.heads * length / step_cycles(p, (length,) * STEPS, 0)
+        4e-9 * CLOCK * p.d * p.heads * length / step_cycles(p, (length,) * STEPS, 0)
         for length in (first, last)
     ]
     heads = gops(p, first), gops(p, last)

@@ -88,7 +88,7 @@ class DecodeBench(ABC, Generic[P]):
 
     def add_refused(self, heads: int, group: int, **command: Any) -> StepResult:
         """A command that does not fit."""
-        rows = np.ones((heads, self.parameters.row_layout.length), np.float16)
+        rows = np.ones((heads, self.parameters.d), np.float16)
         result = self.add(rows, rows, rows, group=group, **command)
         assert result.refused
         return result
@@ -122,7 +122,7 @@ class DecodeBench(ABC, Generic[P]):
             Whether all rows must be as these steps leave them.
         """
         p = self.parameters
-        rows = self.stored().reshape(-1, p.row_layout.length)
+        rows = self.stored().reshape(-1, p.d)
         empty = np.zeros((len(rows), payload.words(p.row_layout)), np.uint32)
         after = packed_rows(p, rows) if checked else None
         return memory_of(empty, after)
@@ -139,6 +139,9 @@ def rows_in_turn(k: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 class CoreParameters(Protocol):
     """Number of a core's heads, and layouts of its ports."""
+
+    @property
+    def d(self) -> int: ...
 
     @property
     def heads(self) -> int: ...
@@ -244,14 +247,14 @@ def random_steps(
             first = random_heads(p, rng)
         other = not restart and (not same_heads or sometimes(rng, 0.04))
         heads, group = random_heads(p, rng) if other else first
-        rows = random_rows(kind, heads, -(-heads // group), p.row_layout.length, rng)
+        rows = random_rows(kind, heads, -(-heads // group), p.d, rng)
         bench.add(*rows, group=group, restart=restart, **fields)
         remaining -= 1
 
 
 def layers_of(p: CoreParameters, trace: Trace):
     """``float16 q, k, v [layer, heads, token, d]`` of the core's number of heads, and notes."""
-    d = p.row_layout.length
+    d = p.d
     if trace.q is None or trace.k is None or trace.v is None or trace.scale is None:
         x = next(iter((trace.x or {n: w.T for n, w in trace.w.items()}).values()))
         size = x.shape[-1]

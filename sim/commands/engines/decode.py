@@ -56,7 +56,7 @@ class DecodeAttention(Fp16Attention[P]):
     def __init__(self, run: LayerRun):
         p = cast(P, run.design.parameters)  # the design is of this block
         self._steps = self.bench(p)
-        super().__init__(run, {NAME: self._steps.memory()}, p.row_layout.length)
+        super().__init__(run, {NAME: self._steps.memory()}, p.d)
 
     @abstractmethod
     def command(self, token: int) -> dict[str, int]:

@@ -34,7 +34,7 @@ KINDS = (
 
 class VedaCoreTestbench:
     def default_vectors(self, parameters: VedaCoreParameters) -> int:
-        return 48 if parameters.array.lanes <= 8 else 12
+        return 48 if parameters.d <= 8 else 12
 
     def stimulus(
         self, parameters: VedaCoreParameters, trace: Trace | None, vectors: int, seed: int
@@ -73,7 +73,7 @@ class Steps(DecodeBench[VedaCoreParameters]):
         )
         self.kept: list[np.ndarray] = []
         self._rows: list[int] = []  # the memory's row of each slot used in this sequence
-        shape = (p.kv_heads, 2, p.capacity, p.array.lanes)
+        shape = (p.kv_heads, 2, p.capacity, p.d)
         self._written = np.zeros(shape, np.float16)
 
     def length(self, restart: bool) -> int:
@@ -171,7 +171,7 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
     """
     done = Steps(p)
     left = 0
-    d = p.array.lanes
+    d = p.d
     positions = 1 << p.position_bits
     for number in range(steps):
         first = not any(done.work)

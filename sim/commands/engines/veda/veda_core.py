@@ -66,7 +66,7 @@ class VedaEngine(AttentionEngine[VedaCoreParameters]):
         :raises ParameterError: naming the parameter to change.
         """
         require_heads(config, p.heads, p.kv_heads)
-        lanes = p.array.lanes
+        lanes = p.d
         rule = f"rows times columns times arrays must be at least the head size, {config.d}"
         require(config.d <= lanes, rule, lanes)
         require(rows < p.capacity, f"capacity must be more than the {rows} rows kept", p.capacity)
