@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hw.catalogue import find
 from sim.core import payload
-from sim.drivers.run import load_testbench, load_trace, stimuli_of
+from sim.drivers.run import load_trace, stimuli_of
 
 preset, count, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 block = find("veda.veda_core")
@@ -63,7 +63,9 @@ lines = [
 ]
 (folder / "steps.h").write_text("\n".join([*lines, ""]))
 
-ports = {p["name"]: p["width"] for p in json.loads((folder / f"{module}.json").read_text())["ports"]}
+ports = {
+    p["name"]: p["width"] for p in json.loads((folder / f"{module}.json").read_text())["ports"]
+}
 lines = [
     f"`define DEVICE {module}",
     f"`define DEVICE_DATA {ports['m_axi_rdata']}",

@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from hw.bus.device import DeviceDesign
 from hw.package.description import Beat, Description
@@ -72,7 +73,7 @@ class Header:
             width = member.field.width
             size = next((bits for bits in (8, 16, 32, 64) if width <= bits), None)
             wide = ctypes.c_uint32 * -(-width // 32)
-            kind = wide if size is None else TYPES[size, member.field.signed]
+            kind: Any = wide if size is None else TYPES[size, member.field.signed]
             for count in reversed(member.counts):
                 kind = kind * count
             fields.append((member.name, kind))
