@@ -30,7 +30,12 @@ runpy.run_module(program, run_name="__main__", alter_sys=True)
 # A module imported before the command is known, and one that the command imports.
 CASES = [
     ("hw", "amaranth", "error: interrupted\n", "verilog stream.queue -o out"),
-    ("hw", "hw.stream.queue", "error: interrupted\n", "verilog stream.queue -o out"),
+    (
+        "hw",
+        "hw.stream.reorder_buffer",
+        "error: interrupted\n",
+        "verilog stream.reorder_buffer -o out",
+    ),
     ("golden", "numpy", "error: interrupted\n", "trace --text t --gguf g -o t.npz"),
 ]
 
@@ -47,7 +52,7 @@ def test_during_imports(program, module, sentence, command, how, number, tmp_pat
         capture_output=True,
         text=True,
     )
-    late = (module, how, number) == ("hw.stream.queue", "dropped", signal.SIGTERM)
+    late = (module, how, number) == ("hw.stream.reorder_buffer", "dropped", signal.SIGTERM)
     if number == signal.SIGINT or late:
         assert (done.returncode, done.stdout, done.stderr) == (130, "", sentence)
     else:

@@ -53,7 +53,7 @@ def test_a_block_on_a_dram(run):
     result = json.loads(out)
     assert status == 0 and result["passed"] and result["predicted"] is None
     assert result["memory"]["none"].startswith("sdr_133,channels=1,clock=133,")
-    figures = result["dram"]["none"]["words"]
+    figures = result["dram"]["none"]["memory"]
     assert figures["standard"] == "sdr_133" and 0 < figures["achieved"] <= 1
     assert figures["reads"] > figures["row_hits"] > 0 == figures["writes"]
 

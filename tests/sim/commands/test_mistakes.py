@@ -47,6 +47,8 @@ REFUSED = {
     "counting --trace none.npz": "trace none.npz: there is no such file",
     "counting --liberty none.lib": "none.lib: No such file",
     "tables --add none.json": "none.json: No such file",
+    "dram --standard hbm3 --pattern random": "a memory's standard must be one of",
+    "dram --standard hbm2 --addresses none": "none: No such file",
 }
 # What argparse refuses, a line for each command.
 PARSED = {

@@ -19,7 +19,7 @@ from tests import conftest
 
 BLOCK = find("stream.skid_buffer")
 PINNED = setup.REQUIREMENTS.read_text()
-LEFT_OUT = {"requests", "huggingface-hub", "markdown-it-py", "systemc", "tzdata"}
+LEFT_OUT = {"requests", "scapy", "huggingface-hub", "markdown-it-py", "systemc", "tzdata"}
 
 
 @pytest.fixture
