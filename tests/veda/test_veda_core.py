@@ -395,4 +395,4 @@ def test_capacity_of_the_paper_s_core(shipped_trace):
     assert max(report.slot for report in reports) >= 32
     outcome = Core(p).check(stimulus)
     assert outcome.cycles == stimulus.cycles
-    print(f"{outcome.cycles} cycles, {outcome.memories['cache'].rows_read} rows read")
+    print(f"{outcome.cycles} cycles, {outcome.memories['memory'].rows_read} rows read")
