@@ -76,12 +76,7 @@ class Divide(Datapath[DivideParameters]):
         cut = self.registers(m)
         fmt, table = self.parameters.float_format, TABLES[self.parameters.format]
         flush = self.parameters.flush_subnormals
-        operands = []
-        for name, x in (("a", self.a), ("b", self.b)):
-            of = classify(m, x, fmt, flush, name)
-            subnormal = None if flush else of.subnormal
-            operands.append((of, *normalised(m, x, fmt, subnormal, name=name)))
-        (of_a, a, a_exponent), (of_b, b, b_exponent) = operands
+        (of_a, a, a_exponent), (of_b, b, b_exponent) = self._operands(m)
         nan, infinite, zero = Signal(), Signal(), Signal()
         m.d.comb += [
             nan.eq(of_a.nan | of_b.nan | of_a.zero & of_b.zero | of_a.infinite & of_b.infinite),
@@ -153,3 +148,13 @@ class Divide(Datapath[DivideParameters]):
         )
         m.d.comb += self.o.eq(cut("result", o=result))
         return m
+
+    def _operands(self, m: Module) -> list[tuple]:
+        """Class, significand without its leading one, and exponent of each operand."""
+        fmt, flush = self.parameters.float_format, self.parameters.flush_subnormals
+        operands = []
+        for name, x in (("a", self.a), ("b", self.b)):
+            of = classify(m, x, fmt, flush, name)
+            subnormal = None if flush else of.subnormal
+            operands.append((of, *normalised(m, x, fmt, subnormal, name=name)))
+        return operands

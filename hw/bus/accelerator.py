@@ -98,7 +98,7 @@ class Accelerator(Component[BusParameters]):
 
     @property
     def _interconnect(self) -> InterconnectParameters:
-        """All masters on one bus; the first reader is that of descriptors."""
+        """All masters on one bus; the first reader is the descriptors'."""
         p, streams = self.parameters, self.device.streams
         inputs = sum(stream.direction == "input" for stream in streams)
         memories = len(self.device.memories)

@@ -56,7 +56,7 @@ class BlockPorts:
     module
         Name of its Verilog module.
     clocks
-        Those of ``clk`` and ``rst`` that it has.
+        Its clock and reset: ``clk``, ``rst``, both or none.
     payloads
         Shape of each stream's payload by the stream's name.
     memories

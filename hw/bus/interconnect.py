@@ -97,7 +97,7 @@ class Interconnect(Component[InterconnectParameters]):
             ]
         m.d.comb += [bus.ar.valid.eq(reading.o.valid), reading.o.ready.eq(bus.ar.ready)]
 
-        # The order of write addresses is that of their data.
+        # Write addresses and their data go in the same order.
         source = unsigned(len(writing.o.payload.source))
         m.submodules.order = order = Queue(QueueParameters(depth=p.bursts), shape=source)
         # AXI4 has no ID on write data: they must come in the order of their addresses. So each

@@ -288,7 +288,7 @@ class RunControl(Component[ControlParameters]):
                 self._end(m)
 
     def _failures(self, m: Module) -> None:
-        """The errors that end a run in any state: a reset, then those of the bus."""
+        """The errors that end a run in any state: a reset, then the bus' errors."""
         with m.If(self.reset & ~self.idle & ~self.stop):
             self._fail(m, ErrorCode.RESET_WHILE_RUNNING, Const(0), Const(0))
         for n in reversed(range(self.parameters.masters)):

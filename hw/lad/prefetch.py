@@ -90,10 +90,7 @@ class Prefetch(Component[LadTileParameters]):
         position = Signal(p.position)
         label = Signal(_label_layout(p))
         tag = Signal(tag_layout)
-        # The lowest active position of the row that is left.
-        for lane in reversed(range(p.d)):
-            with m.If(remaining[lane]):
-                m.d.comb += lowest.eq(lane)
+        self._lowest(m, remaining, lowest)
         accepted = Signal()
         m.d.comb += [
             accepted.eq(request.valid & request.ready),
@@ -159,6 +156,12 @@ class Prefetch(Component[LadTileParameters]):
                         credit.eq(credit - 1),
                     ]
                     m.next = "KEY"
+
+    def _lowest(self, m: Module, remaining: Signal, lowest: Signal) -> None:
+        """The lowest position of a row that remains."""
+        for lane in reversed(range(self.parameters.d)):
+            with m.If(remaining[lane]):
+                m.d.comb += lowest.eq(lane)
 
     def _ask(self, m: Module, region: str, part: Value, row: Value) -> None:
         """Request a row of a head's or kv head's part of a table."""

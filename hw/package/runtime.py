@@ -30,7 +30,7 @@ class DeviceError(RuntimeError):
 class Bus(Protocol):
     """How a driver reaches registers and memory: a transport.
 
-    Addresses are those of the bus. Accesses to registers are aligned words of 4 bytes.
+    Addresses are bus addresses. Accesses to registers are aligned words of 4 bytes.
     """
 
     def read(self, address: int, size: int) -> bytes: ...

@@ -132,10 +132,7 @@ class VoteThreshold(Component[VoteThresholdParameters]):
         radicand_bit = self._radicand(m, square_bit, serial[0], total, multiplying)
         root, root_digit = self._root_step(m, radicand, remainder, digits)
         quotient, quotient_digit = self._quotient_step(m, product, remainder)
-        # A S1 - root - 1, by adding the root's one's complement; a carry out if root < A S1.
-        difference = Signal(n + 1)
-        m.d.comb += difference.eq(product + Cat(~digits, Const(1, 1)))
-
+        difference = self._difference(m, product, digits)
         last = Signal()
         m.d.sync += cycles_left.eq(cycles_left - 1)
         m.d.comb += [last.eq(cycles_left == 0), self.limit.eq(digits)]
@@ -173,8 +170,6 @@ class VoteThreshold(Component[VoteThresholdParameters]):
                 # The root is exact, and equals A S1: then the threshold is 0 and not negative.
                 exact = ~remainder.any() & difference[:n].all()
                 m.d.sync += [
-                    # s < T if and only if s <= floor((A S1 - root - 1) / 2^12 l): integers, so
-                    # nothing is rounded.
                     product.eq(difference),
                     self.no_votes.eq(~difference[n]),
                     self.negative.eq(~difference[n] & ~exact),
@@ -194,6 +189,16 @@ class VoteThreshold(Component[VoteThresholdParameters]):
                 with m.If(last):
                     m.next = "IDLE"
         return m
+
+    def _difference(self, m: Module, product: Signal, root: Signal) -> Signal:
+        """A S1 - root - 1, by adding the root's one's complement; a carry out if root < A S1.
+
+        s < T if and only if s <= floor((A S1 - root - 1) / 2^12 l): integers, so nothing is
+        rounded.
+        """
+        difference = Signal(self.parameters.product_bits + 1)
+        m.d.comb += difference.eq(product + Cat(~root, Const(1, 1)))
+        return difference
 
     def _total(self, m: Module) -> Signal:
         """S1: the sum of the probabilities since `clear`."""

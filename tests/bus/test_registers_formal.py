@@ -142,7 +142,7 @@ class RegistersSpec(Elaboratable):
         }
 
     def _answers(self, m, first, write, to, read, of, words):
-        """Responses and data, which are those of the cycle before they are offered."""
+        """Responses and data, from the cycle before they are offered."""
         bus, count = self._dut.bus, self._dut.count
         kept, keeps = Signal(32), Signal()
         value, known, wrote = Signal(32), Signal(), Signal()

@@ -1,4 +1,4 @@
-"""The DRAM model: its commands keep the standards' rules, its rates are those of DRAMsim3."""
+"""The DRAM model: its commands keep the standards' rules, its rates equal DRAMsim3's."""
 
 import collections
 import dataclasses

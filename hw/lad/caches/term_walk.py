@@ -128,15 +128,20 @@ class TermWalk(Component[LadTileParameters]):
             self.last.eq(final),
             column_read.eq(column),
         ]
+        self._choose(m, column_read)
+        return m
+
+    def _choose(self, m: Module, column: Signal) -> None:
+        """V's element of each lane's `column`."""
+        columns = self.parameters.columns
         for lane, element in enumerate(self.elements):
-            start = lane * p.columns
-            choices = list(self.v_out[start : start + p.columns])
+            start = lane * columns
+            choices = list(self.v_out[start : start + columns])
             # A lane's columns are consecutive, so the element of V is chosen among d / 3, not d.
-            with m.Switch(column_read):
+            with m.Switch(column):
                 for choice, value in enumerate(choices):
                     with m.Case(choice) if choice < len(choices) - 1 else m.Default():
                         m.d.comb += element.eq(value)
-        return m
 
 
 def _record_layout() -> data.StructLayout:

@@ -127,8 +127,8 @@ def surround(
 ) -> tuple[Signal, Internals]:
     """Put `dut` into an arbitrary environment: reset first, then any beats and any stalls.
 
-    Each input stream is driven by :func:`drive`, each output by :func:`watch`, those of arrays too.
-    Returns the flag of the cycle of reset, and what is inside the design.
+    Each input stream is driven by :func:`drive`, each output by :func:`watch`, streams of arrays
+    too. Returns the flag of the cycle of reset, and what is inside the design.
 
     leave
         Names of streams that the specification drives by itself.

@@ -28,7 +28,7 @@ ATTENTION = (
 LINEAR = ("kllm.kllm_core",)
 """Blocks that compute a layer's matrix products."""
 OPTIONS = (*topick.OPTIONS, *unicaim.OPTIONS)
-"""Options that engines add to those of all."""
+"""Options that engines add to the common ones."""
 DEFAULT = ATTENTION[0]
 """The block of a layer's attention where none is named."""
 NONE = "none"

@@ -61,7 +61,7 @@ class StoredAttention(Fp16Attention[P]):
         self._count(outcome)
 
     def _alone(self, token: int, inputs: dict, beats: dict[str, int]) -> Outcome:
-        """A step by the RTL, compared with nothing; `beats` are those of its outputs."""
+        """A step by the RTL, compared with nothing; `beats` are its outputs'."""
         outcome = self._rtl(token, inputs, beats, DRAIN)
         self._count(outcome)
         return outcome

@@ -104,7 +104,7 @@ class DramUse:
 
 
 def drams_of(uses: Mapping[str, MemoryUse]) -> list[DramUse]:
-    """Those of a run's memories that are DRAMs."""
+    """The memories of a run that are DRAMs."""
     return [use.dram for use in uses.values() if use.dram is not None]
 
 

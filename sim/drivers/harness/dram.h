@@ -13,7 +13,7 @@
 #include <vector>
 
 // As DramTiming.dram_numbers fills it: a standard, the controller's policy, the core's clock and
-// rows, and the map of addresses. The names are those of standards.py and channel.py.
+// rows, and the map of addresses. standards.py and channel.py have the same names.
 struct DramNumbers {
     int64_t tck_ps, channels, ranks, groups, banks, rows, columns, line, chips, burst,
         split_commands, read_latency, write_latency, activate_to_column, precharge, row_active,
