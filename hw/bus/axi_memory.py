@@ -6,13 +6,13 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, memory
 from amaranth.lib.wiring import Out
 
-from hw.bus.axi import AXI4, CACHE, Burst, word_at
+from hw.bus.axi import AXI4, word_at
 from hw.bus.axi_memory_parameters import AxiMemoryParameters
+from hw.bus.channels import buffered, incremental
 from hw.component import Component
 from hw.layout import FLAG, address, index
 from hw.ports import Port, Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
-from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
 
 
 class State:
@@ -142,27 +142,18 @@ class AxiMemory(Component[AxiMemoryParameters]):
         return where[low : max(low, self.parameters.sizes.size)]
 
     def _command(self, m: Module, name: str, channel: Any, row: Value, identity: Any) -> Any:
-        """A skid buffer before `channel`, with the burst of a row at its input."""
+        """The input of a skid buffer before `channel`, with the burst of a row."""
         p = self.parameters
-        shape = AXI4(p.sizes).members[name].signature.members["payload"].shape
-        m.submodules[f"{name}_skid"] = skid = SkidBuffer(SkidBufferParameters(), shape=shape)
+        command = buffered(m, name, channel)
         where = Signal(p.bus_address, name=f"{name}_where")
         low = p.sizes.size
         m.d.comb += [
             where.eq(self._bytes_at(row)),
-            skid.i.payload.id.eq(identity),
-            skid.i.payload.addr[low:].eq(where[low:]),
-            skid.i.payload.len.eq(p.transfers - 1),
-            skid.i.payload.size.eq(low),
-            skid.i.payload.burst.eq(Burst.INCR),
-            skid.i.payload.cache.eq(CACHE),
+            command.payload.id.eq(identity),
+            command.payload.addr[low:].eq(where[low:]),
+            *incremental(command.payload, p.transfers, low),
         ]
-        m.d.comb += [
-            channel.valid.eq(skid.o.valid),
-            channel.payload.eq(skid.o.payload),
-            skid.o.ready.eq(channel.ready),
-        ]
-        return skid
+        return command
 
     def _read(self, m: Module, s: State) -> None:
         """A free slot for the read at the head of the requests, and its address to the bus."""
@@ -182,13 +173,13 @@ class AxiMemory(Component[AxiMemoryParameters]):
             waits & (written == row) for waits, written in zip(s.writing, s.written, strict=True)
         ).any()
         identity = 0 if p.in_order else s.slot
-        skid = self._command(m, "ar", self.bus.ar, row, identity)
+        command = self._command(m, "ar", self.bus.ar, row, identity)
         free = Signal(name="read_free")
         m.d.comb += [
             free.eq(~taken & ~behind_write),
-            skid.i.valid.eq(s.accept & ~request.payload.write & free),
-            s.read_ready.eq(free & skid.i.ready),
-            s.reads.eq(skid.i.valid & skid.i.ready),
+            command.valid.eq(s.accept & ~request.payload.write & free),
+            s.read_ready.eq(free & command.ready),
+            s.reads.eq(command.valid & command.ready),
         ]
         with m.If(s.reads):
             m.d.sync += [
@@ -301,12 +292,11 @@ class AxiMemory(Component[AxiMemoryParameters]):
         """Addresses, then data of the stored rows to the bus, and the responses."""
         p, bus = self.parameters, self.bus
         command = self._command(m, "aw", bus.aw, s.written[s.addressed[:-1]], 0)
-        m.d.comb += command.i.valid.eq(s.addressed != s.newest)
-        with m.If(command.i.valid & command.i.ready):
+        m.d.comb += command.valid.eq(s.addressed != s.newest)
+        with m.If(command.valid & command.ready):
             m.d.sync += s.addressed.eq(s.addressed + 1)
         # A row's data goes behind its address, so that an arbiter knows whose data it is.
-        shape = bus.w.payload.shape()
-        m.submodules.w_skid = skid = SkidBuffer(SkidBufferParameters(), shape=shape)
+        word = buffered(m, "w", bus.w)
         stored = m.submodules.write_store.read_port(domain="comb")
         row = Signal(8 * p.row_bytes)
         where = Signal(p.bus_address)
@@ -317,18 +307,15 @@ class AxiMemory(Component[AxiMemoryParameters]):
             stored.addr.eq(s.sent[:-1]),
             row.eq(stored.data),
             where.eq(self._bytes_at(s.written[s.sent[:-1]])),
-            skid.i.valid.eq(s.sent != s.addressed),
-            skid.i.payload.data.eq(word_at(row, part, p.word).replicate(p.lanes)),
-            skid.i.payload.strb.eq(strobes << lane * (p.word // 8)),
-            skid.i.payload.last.eq(part == p.transfers - 1),
-            bus.w.valid.eq(skid.o.valid),
-            bus.w.payload.eq(skid.o.payload),
-            skid.o.ready.eq(bus.w.ready),
+            word.valid.eq(s.sent != s.addressed),
+            word.payload.data.eq(word_at(row, part, p.word).replicate(p.lanes)),
+            word.payload.strb.eq(strobes << lane * (p.word // 8)),
+            word.payload.last.eq(part == p.transfers - 1),
             bus.b.ready.eq(1),
         ]
-        with m.If(skid.i.valid & skid.i.ready):
-            m.d.sync += part.eq(Mux(skid.i.payload.last, 0, part + 1))
-            with m.If(skid.i.payload.last):
+        with m.If(word.valid & word.ready):
+            m.d.sync += part.eq(Mux(word.payload.last, 0, part + 1))
+            with m.If(word.payload.last):
                 m.d.sync += s.sent.eq(s.sent + 1)
         with m.If(bus.b.valid):
             m.d.sync += [s.oldest.eq(s.oldest + 1), s.writing.bit_select(s.oldest[:-1], 1).eq(0)]

@@ -2,12 +2,12 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 
-from hw.bus.axi import AXI4, CACHE, Burst, word_at
+from hw.bus.axi import AXI4, word_at
 from hw.bus.bursts import BEAT_BITS, Bursts, EngineParameters
+from hw.bus.channels import buffered, incremental
 from hw.component import Component
 from hw.ports import Port, Ports, stream_out, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
-from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
 
 
 class ReadEngine(Component[EngineParameters]):
@@ -51,9 +51,7 @@ class ReadEngine(Component[EngineParameters]):
         p, r = self.parameters, self.r
         m.submodules.bursts = bursts = Bursts(p)
         m.submodules.queue = queue = Queue(QueueParameters(depth=p.depth), shape=unsigned(p.data))
-        m.submodules.ar_skid = skid = SkidBuffer(
-            SkidBufferParameters(), shape=self.ar.payload.shape()
-        )
+        command = buffered(m, "ar", self.ar)
         room = Signal(range(p.depth + 1), init=p.depth)  # transfers neither stored nor under way
         pop = Signal()
         m.d.comb += [
@@ -62,16 +60,10 @@ class ReadEngine(Component[EngineParameters]):
             bursts.beats.eq(self.beats),
             bursts.cancel.eq(self.stop),
             # A burst that has all its room.
-            skid.i.valid.eq((bursts.length != 0) & (room >= bursts.length) & ~self.stop),
-            skid.i.payload.addr.eq(bursts.address),
-            skid.i.payload.len.eq(bursts.length - 1),
-            skid.i.payload.size.eq(p.sizes.size),
-            skid.i.payload.burst.eq(Burst.INCR),
-            skid.i.payload.cache.eq(CACHE),
-            bursts.take.eq(skid.i.valid & skid.i.ready),
-            self.ar.valid.eq(skid.o.valid),
-            self.ar.payload.eq(skid.o.payload),
-            skid.o.ready.eq(self.ar.ready),
+            command.valid.eq((bursts.length != 0) & (room >= bursts.length) & ~self.stop),
+            command.payload.addr.eq(bursts.address),
+            *incremental(command.payload, bursts.length, p.sizes.size),
+            bursts.take.eq(command.valid & command.ready),
             queue.i.valid.eq(r.valid),
             queue.i.payload.eq(r.payload.data),
             r.ready.eq(1),

@@ -3,12 +3,12 @@
 from amaranth.hdl import Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data
 
-from hw.bus.axi import AXI4, CACHE, Burst, word_at
+from hw.bus.axi import AXI4, word_at
 from hw.bus.bursts import BEAT_BITS, Bursts, EngineParameters
+from hw.bus.channels import buffered, incremental
 from hw.component import Component
 from hw.ports import Port, Ports, stream_in, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
-from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
 
 
 class WriteEngine(Component[EngineParameters]):
@@ -154,43 +154,30 @@ class WriteEngine(Component[EngineParameters]):
     ) -> None:
         """The address of a burst whose data is stored, as the data before it has been sent."""
         p = self.parameters
-        m.submodules.aw_skid = skid = SkidBuffer(
-            SkidBufferParameters(), shape=self.aw.payload.shape()
-        )
+        command = buffered(m, "aw", self.aw)
         ready = (bursts.length != 0) & (free >= bursts.length) & ~self.stop
         m.d.comb += [
             # One burst's data at a time: then addresses and data are in the same order by
             # construction.
-            skid.i.valid.eq(ready & (sending == 0) & (under_way != p.outstanding)),
-            skid.i.payload.addr.eq(bursts.address),
-            skid.i.payload.len.eq(bursts.length - 1),
-            skid.i.payload.size.eq(p.sizes.size),
-            skid.i.payload.burst.eq(Burst.INCR),
-            skid.i.payload.cache.eq(CACHE),
-            bursts.take.eq(skid.i.valid & skid.i.ready),
-            self.aw.valid.eq(skid.o.valid),
-            self.aw.payload.eq(skid.o.payload),
-            skid.o.ready.eq(self.aw.ready),
+            command.valid.eq(ready & (sending == 0) & (under_way != p.outstanding)),
+            command.payload.addr.eq(bursts.address),
+            *incremental(command.payload, bursts.length, p.sizes.size),
+            bursts.take.eq(command.valid & command.ready),
         ]
         with m.If(bursts.take):
             m.d.sync += sending.eq(bursts.length)
 
     def _send(self, m: Module, queue: Queue, sending: Signal) -> None:
         """The data of the burst whose address was sent; with `stop` the rest is dropped."""
-        m.submodules.w_skid = skid = SkidBuffer(
-            SkidBufferParameters(), shape=self.w.payload.shape()
-        )
+        word = buffered(m, "w", self.w)
         m.d.comb += [
-            skid.i.valid.eq(queue.o.valid & (sending != 0)),
-            skid.i.payload.data.eq(queue.o.payload.data),
-            skid.i.payload.strb.eq(queue.o.payload.strb),
-            skid.i.payload.last.eq(sending == 1),
-            queue.o.ready.eq(Mux(sending != 0, skid.i.ready, self.stop)),
-            self.w.valid.eq(skid.o.valid),
-            self.w.payload.eq(skid.o.payload),
-            skid.o.ready.eq(self.w.ready),
+            word.valid.eq(queue.o.valid & (sending != 0)),
+            word.payload.data.eq(queue.o.payload.data),
+            word.payload.strb.eq(queue.o.payload.strb),
+            word.payload.last.eq(sending == 1),
+            queue.o.ready.eq(Mux(sending != 0, word.ready, self.stop)),
         ]
-        with m.If(skid.i.valid & skid.i.ready):
+        with m.If(word.valid & word.ready):
             m.d.sync += sending.eq(sending - 1)
 
     def _report(self, m: Module) -> None:

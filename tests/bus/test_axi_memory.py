@@ -2,7 +2,7 @@
 
 import pytest
 
-from hw.bus import axi_memory
+from hw.bus import axi_memory, channels
 from hw.bus.axi_memory import AxiMemory, AxiMemoryParameters
 from tests.support.bus.memory_run import BASE, Run, check, mixed
 from tests.support.faults import with_fault
@@ -77,11 +77,6 @@ def test_a_slave_may_wait_for_valid():
 
 
 FAULTS = {
-    "valid_waits_for_ready": (
-        "channel.valid.eq(skid.o.valid)",
-        "channel.valid.eq(skid.o.valid & channel.ready)",
-        wait_for_valid,
-    ),
     "one_under_way": (
         "free.eq(~taken & ~behind_write)",
         "free.eq(~s.busy.any() & ~behind_write)",
@@ -110,3 +105,10 @@ def test_injected_fault_is_found(fault):
     line, instead, test = FAULTS[fault]
     with pytest.raises(AssertionError):
         test(with_fault(axi_memory, line, instead).AxiMemory)
+
+
+def test_a_valid_that_waits_for_ready_is_found(monkeypatch):
+    faulty = with_fault(channels, "eq(skid.o.valid)", "eq(skid.o.valid & channel.ready)")
+    monkeypatch.setattr(axi_memory, "buffered", faulty.buffered)
+    with pytest.raises(AssertionError):
+        wait_for_valid(AxiMemory)

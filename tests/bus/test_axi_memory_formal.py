@@ -341,8 +341,8 @@ FAULTS = {
     "overtaken_read": ("& ~behind_read),", "),", "a write overtakes"),
     "used_id": ("free.eq(~taken & ~behind_write)", "free.eq(~behind_write)", "used again"),
     "last": (
-        "skid.i.payload.last.eq(part == p.transfers - 1)",
-        "skid.i.payload.last.eq(1)",
+        "word.payload.last.eq(part == p.transfers - 1)",
+        "word.payload.last.eq(1)",
         "WLAST",
     ),
 }
