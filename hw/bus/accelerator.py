@@ -138,6 +138,8 @@ class Accelerator(Component[BusParameters]):
                 master = self._memory(m, registers, control, n, channel)
             masters.append(master)
             self._connect(m, connections, waits, channel, master.part)
+        for name, shape in block.wires.items():
+            connections[f"o_{name}"] = Signal(Shape.cast(shape).width, name=f"{name}_unused")
         m.submodules.block = Instance(block.module, **connections)
         for kind, flags in waits.items():
             stalls = Signal(64, name=f"{kind}_stalls")

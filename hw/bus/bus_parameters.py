@@ -61,9 +61,12 @@ class BlockPorts:
         Shape of each stream's payload by the stream's name.
     memories
         As :func:`hw.emit.contracts.memories` has them, in the order of the device's.
+    wires
+        Shape of each output that is no stream, by name; the device leaves it unused.
     """
 
     module: str
     clocks: tuple[str, ...]
     payloads: dict[str, Any]
     memories: list[dict]
+    wires: dict[str, Any]

@@ -67,7 +67,7 @@ def device_design(
         component, module = Streamed(inner, name), f"{name}_streamed"
         around = Streamed(inner, name)
         text += "\n" + keep("streams", lambda: to_verilog(to_rtlil(around, module)))
-    payloads = _payloads(block, component)
+    payloads, wires = _ports(block, component)
     header = re.search(rf"^module \\?{re.escape(module)}\s*\(.*?^\);", text, re.M | re.S)
     assert header is not None
     clocks = [clock for clock in CLOCKS if re.search(rf"\b{clock}\b", header[0])]
@@ -75,19 +75,23 @@ def device_design(
     seed = repr((VERSION, dataclasses.astuple(bus), text)).encode()
     build = int.from_bytes(hashlib.sha256(seed).digest()[:8], "little")
     device = device_of(ports, parameters, build)
-    inside = BlockPorts(module, tuple(clocks), payloads, contracts.memories(ports, parameters))
+    inside = BlockPorts(
+        module, tuple(clocks), payloads, contracts.memories(ports, parameters), wires
+    )
     top = AcceleratorTop(bus, device, inside)
     whole = f"{name}_axi"
     wrapper = keep(f"axi_{bus.slug()}", lambda: waived(to_verilog(to_rtlil(top, whole))))
     return DeviceDesign(block, parameters, bus, whole, f"{text}\n{wrapper}", device, payloads)
 
 
-def _payloads(block: Block, component: wiring.Component) -> dict[str, Any]:
-    """Payload shapes of the streams of a block, by name."""
-    found = {}
+def _ports(block: Block, component: wiring.Component) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Payload shapes of a block's streams and shapes of its other outputs, by name."""
+    found, wires = {}, {}
     for path, member, _ in component.signature.flatten(component):
         if path[-1] == "payload":
             found["__".join(map(str, path[:-1]))] = member.shape
-        elif path[-1] not in ("valid", "ready") and member.flow is wiring.In:
-            raise ParameterError(f"{block.name} has inputs that are not streams")
-    return found
+        elif path[-1] not in ("valid", "ready"):
+            if member.flow is wiring.In:
+                raise ParameterError(f"{block.name} has inputs that are not streams")
+            wires["__".join(map(str, path))] = member.shape
+    return found, wires
