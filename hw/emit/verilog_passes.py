@@ -294,6 +294,23 @@ def _drop_unread(body: Body) -> None:
         body.assigns = kept
 
 
+def operands_first(values: dict[str, Expression]) -> list[str]:
+    """The names, each after those that its value reads."""
+    order: dict[str, None] = {}
+    entered: set[str] = set()
+    for first in values:
+        pending = [first]
+        while pending:
+            name = pending[-1]
+            entered.add(name)
+            reads = [n for n in names_in(values[name]) if n in values and n not in entered]
+            if reads:
+                pending += reads
+            else:
+                order.setdefault(pending.pop())
+    return [*order]
+
+
 def inline(body: Body) -> None:
     """Put nameless results where they are read."""
     shapes = body.shapes
@@ -342,9 +359,9 @@ def inline(body: Body) -> None:
             return value
         return inlined(value, shapes, max(width, shapes.width(value)), find)
 
-    # Results are finished in the order of the text, operands before what reads them: so the
-    # recursion is never as deep as a chain of operators is long.
-    for name in values:  # the deepest recursion, by and by
+    # Operands before what reads them: then the recursion is never as deep as a chain of operators.
+    # The text has them in any order.
+    for name in operands_first(values):
         finish(name)
     body.assigns = [
         Assign(a.target, finished[a.target[1]]) if a.target[1] in finished else a

@@ -218,6 +218,19 @@ def test_states_and_members_have_names():
     assert not re.search(r"\b_\d+_\b|_next\b|full_case|casez", verilog)
 
 
+def test_a_chain_of_results_may_be_long_and_in_any_order():
+    """Deeper than Python's recursion, and each result is read before it is written."""
+    length = 3000
+    wires = "".join(f"  wire [31:0] _{n:04}_;\n" for n in range(length))
+    chain = "".join(f"  assign _{n:04}_ = _{n + 1:04}_ ^ a;\n" for n in range(length - 1))
+    verilog = (
+        "module m(a, o);\n  input [31:0] a;\n  wire [31:0] a;\n  output [31:0] o;\n"
+        f"  wire [31:0] o;\n{wires}  assign o = _0000_;\n{chain}"
+        f"  assign _{length - 1:04}_ = ~a;\nendmodule\n"
+    )
+    assert "^ a" in readable(verilog)
+
+
 def test_the_hardware_stays_the_same():
     assert_same_hardware(to_rtlil(Tricky(), "top"))
 
