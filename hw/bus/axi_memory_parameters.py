@@ -38,11 +38,14 @@ class AxiMemoryParameters(Parameters):
 
     def __post_init__(self):
         require(self.row >= 1, "row must be at least 1 bit", self.row)
-        rule = "a row must fit one burst: 4096 bytes and 256 transfers at most"
-        require(self.row_bytes <= BOUNDARY and self.transfers <= MOST_BURST, rule, self.row)
+        rule = f"a row must fit one burst: 4096 bytes, and 256 transfers of {self.data} bits"
+        fits = self.row_bytes <= BOUNDARY and self.transfers <= MOST_BURST
+        require(fits, rule, f"{self.row_bytes} bytes")
         require(1 <= self.tag <= 64, "tag must be from 1 to 64 bits", self.tag)
         reach = self.bus_address - self.row_bytes.bit_length() + 1
-        require(1 <= self.address <= reach, f"address must be from 1 to {reach}", self.address)
+        rows = f"rows of {self.row_bytes} bytes on a bus of {self.bus_address} address bits"
+        rule = f"address must be from 1 to {reach}, for {rows}"
+        require(1 <= self.address <= reach, rule, self.address)
         for name in ("outstanding", "writes"):
             value = getattr(self, name)
             power = 2 <= value <= 256 and value & (value - 1) == 0

@@ -44,6 +44,10 @@ def test_every_block_is_a_device(name):
     assert not differences(simulation(name, BusParameters()), vectors)
 
 
+WIDE = {("kllm.kllm_core", "paper")}
+"""Presets whose memory has rows for which 256 transfers of 64 bits are too few."""
+
+
 @pytest.mark.parametrize(
     ("name", "preset"),
     [
@@ -57,8 +61,10 @@ def test_every_block_is_a_device(name):
     ],
 )
 def test_lint_is_clean(name, preset):
+    """On a bus of 64 address bits, as the largest memories need."""
     block = find(name)
-    device = generate_device(block, block.parameters_class.preset(preset), BusParameters())
+    bus = BusParameters(data=512 if (name, preset) in WIDE else 64, address=64)
+    device = generate_device(block, block.parameters_class.preset(preset), bus)
     lint.check(Design(block, device.parameters, device.module, device.verilog, {}, {}))
 
 
