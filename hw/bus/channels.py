@@ -12,7 +12,7 @@ def buffered(m: Module, name: str, channel: Any) -> Any:
     """The input of a skid buffer before `channel`, so that the bus sees registers alone.
 
     name
-        Of the channel: ar, aw or w. The submodule is ``<name>_skid``.
+        Prefix of the channel: ar, aw or w. The submodule is ``<name>_skid``.
     """
     skid = SkidBuffer(SkidBufferParameters(), shape=channel.payload.shape())
     m.submodules[f"{name}_skid"] = skid

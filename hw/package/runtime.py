@@ -89,7 +89,7 @@ class Device:
             raise DeviceError(f"the device at {base:#x} has build {build:016x}, not {BUILD:016x}")
 
     def read(self, register: str) -> int:
-        """A register. Of one of 64 bits the low word first, which keeps a counter's high word."""
+        """A register; from one of 64 bits the low word first, which keeps a counter's high word."""
         offset, bits = REGISTERS[register]
         words = [self._word(offset + 4 * n) for n in range(bits // 32)]
         return sum(word << 32 * n for n, word in enumerate(words))

@@ -13,8 +13,8 @@ WINDOW = 64
 class Device:
     """Accepts lines in order, and tells when each one's data have moved.
 
-    Of the lines that were pushed, the oldest `window` wait for a place in their channel's queue,
-    each channel's in order. A read of a line that is already on its way joins it; a read of a line
+    The oldest `window` lines that were pushed wait for a place in their channel's queue, each
+    channel's in order. A read of a line that is already on its way joins it; a read of a line
     that waits to be written is answered in the next clock; a write of such a line is merged.
     A write is answered as it enters its channel's queue.
     """

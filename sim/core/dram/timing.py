@@ -34,7 +34,7 @@ class DramUse:
     elapsed
         Clocks of the memory up to the last cycle in which it was looked at.
     counts
-        Of all channels, up to then.
+        Sums over the channels, up to then.
     requested
         Bursts requested, of which equal ones may have been joined; None if unknown.
     """
@@ -120,7 +120,7 @@ class DramTiming(MemoryTiming):
     standard
         With the channels of the run.
     clock
-        Of the core, in kHz.
+        Clock of the core, in kHz.
     address_map
         As :meth:`sim.core.dram.address.AddressMap.from_text` has it.
     hashed
