@@ -77,7 +77,9 @@ class Divide(Datapath[DivideParameters]):
         fmt, table = self.parameters.float_format, TABLES[self.parameters.format]
         flush = self.parameters.flush_subnormals
         (of_a, a, a_exponent), (of_b, b, b_exponent) = self._operands(m)
-        nan, infinite, zero = Signal(), Signal(), Signal()
+        nan = Signal()
+        infinite = Signal()
+        zero = Signal()
         m.d.comb += [
             nan.eq(of_a.nan | of_b.nan | of_a.zero & of_b.zero | of_a.infinite & of_b.infinite),
             infinite.eq(of_a.infinite | of_b.zero),
@@ -114,7 +116,8 @@ class Divide(Datapath[DivideParameters]):
         )
 
         # A result below the normal numbers is shifted right by -field, and to zero beyond that.
-        is_small, is_large = Signal(), Signal()
+        is_small = Signal()
+        is_large = Signal()
         m.d.comb += is_small.eq(field[-1])
         m.d.comb += is_large.eq(field >= fmt.largest >> fmt.mantissa)
         # Small results are shifted after the product, so the product's path has no shifter.

@@ -112,7 +112,8 @@ class Exp(Datapath[ExpParameters]):
         table = widths.table
         mantissa, exponent, sign = self.x[: fmt.mantissa], self.x[fmt.mantissa : -1], self.x[-1]
         # An operand with `too_far` an exponent overflows or underflows, depending on its sign.
-        nan, too_far = Signal(), Signal()
+        nan = Signal()
+        too_far = Signal()
         m.d.comb += nan.eq(is_nan(self.x, fmt))
         m.d.comb += too_far.eq(exponent > fmt.bias + widths.exponent)
         product = self._product(m, Cat(mantissa, 1))
@@ -131,10 +132,13 @@ class Exp(Datapath[ExpParameters]):
         fraction, whole = power[: table.width], power[table.width :].as_signed()
         # One less than the result's field, for the table adds the significand's leading one; and
         # the distance of a subnormal result's exponent from the smallest normal one.
-        field, distance = Signal(signed(len(whole) + 1)), Signal(len(whole))
+        field = Signal(signed(len(whole) + 1))
+        distance = Signal(len(whole))
         m.d.comb += field.eq(whole + (fmt.bias - 1))
         m.d.comb += distance.eq(scaled[table.width :] - (fmt.bias - 2))
-        subnormal, overflow, underflow = Signal(), Signal(), Signal()
+        subnormal = Signal()
+        overflow = Signal()
+        underflow = Signal()
         m.d.comb += subnormal.eq(field[-1])
         m.d.comb += overflow.eq(~sign & (too_far | (field >= fmt.largest >> fmt.mantissa)))
         levels = (fmt.mantissa + 1).bit_length()

@@ -101,7 +101,8 @@ class FixedToFloat(Datapath[FixedToFloatParameters]):
         m = Module()
         p, float_format = self.parameters, self.parameters.float_format
         mantissa, exponent = float_format.mantissa, float_format.exponent
-        negative, digits = Signal(), Signal(p.width)
+        negative = Signal()
+        digits = Signal(p.width)
         if p.signed:
             m.d.comb += negative.eq(self.a[-1])
             # One's complement instead of a negation: the + 1 of two's complement is left to the
@@ -118,14 +119,17 @@ class FixedToFloat(Datapath[FixedToFloatParameters]):
         # `stop` limits the shift, so that a subnormal result remains unshifted by what it lacks.
         normal, zeros = normalise(m, digits, negative, stop)
         highest = lowest + p.width - 1
-        field, hidden, large = Signal(range(highest + 1)), Signal(), Signal()
+        field = Signal(range(highest + 1))
+        hidden = Signal()
+        large = Signal()
         m.d.comb += field.eq(highest - zeros)
         m.d.comb += hidden.eq(normal[-1])
         m.d.comb += large.eq(hidden & (field > top_exponent(float_format)))
         # Fraction and the bits below it, at least two: extend a narrow operand.
         padding = max(mantissa + 3 - p.width, 0)
         exact = Cat(negative.replicate(padding), normal[:-1])
-        fraction, rest = Signal(mantissa), Signal(len(exact) - mantissa)
+        fraction = Signal(mantissa)
+        rest = Signal(len(exact) - mantissa)
         m.d.comb += Cat(rest, fraction).eq(exact)
         power = Signal(exponent)
         m.d.comb += power.eq(field & hidden.replicate(exponent))
@@ -141,16 +145,20 @@ class FixedToFloat(Datapath[FixedToFloatParameters]):
         )
         # A negative operand's magnitude is its digits plus one in an infinitely low place. So its
         # sticky bit is always set, and a guard bit of zero with ones below is a tie.
-        up, guard = Signal(), rest[-1]
+        up = Signal()
+        guard = rest[-1]
         if_positive = guard & (rest[:-1].any() | fraction[0])
         if_negative = guard | rest[:-1].all() & fraction[0]
         m.d.comb += up.eq(Mux(negative, if_negative, if_positive))
-        magnitude, at_limit = Signal(float_format.width - 1), Signal()
+        magnitude = Signal(float_format.width - 1)
+        at_limit = Signal()
         m.d.comb += magnitude.eq(Cat(fraction, power))
         with m.If(large):
             m.d.comb += magnitude.eq(float_format.overflow)
         m.d.comb += at_limit.eq(large if float_format.infinities else magnitude.all())
-        rounded, result, sign = Signal.like(magnitude), Signal.like(magnitude), Signal()
+        rounded = Signal.like(magnitude)
+        result = Signal.like(magnitude)
+        sign = Signal()
         m.d.comb += rounded.eq(magnitude + (up & ~at_limit))
         m.d.comb += result.eq(rounded)
         if p.flush_subnormals:

@@ -62,12 +62,16 @@ class FloatCompare(Datapath[FloatCompareParameters]):
         b = operand(m, self.b, self.parameters, "b")
         below = less_than(m, a[:-1], b[:-1])
 
-        same, zero, differ = Signal(), Signal(), Signal()
+        same = Signal()
+        zero = Signal()
+        differ = Signal()
         m.d.comb += same.eq(a[:-1] == b[:-1])
         m.d.comb += zero.eq(~a[:-1].any())
         m.d.comb += differ.eq(a[-1] ^ b[-1])
 
-        less, equal, unordered = Signal(), Signal(), Signal()
+        less = Signal()
+        equal = Signal()
+        unordered = Signal()
         m.d.comb += unordered.eq(is_nan(a, float_format) | is_nan(b, float_format))
         # Equal magnitudes with equal signs, or both zero.
         equal_values = Signal()
@@ -102,7 +106,8 @@ def operand(m: Module, bits: Value, parameters: FloatParameters, name: str) -> S
 def less_than(m: Module, a: Value, b: Value) -> Value:
     """Whether the unsigned `a` is less than `b` of the same width, in ceil(log2 width) levels."""
     # A comparison is the carry of a subtraction; a prefix tree finds it without a carry chain.
-    generate, propagate = Signal(len(a)), Signal(len(a))
+    generate = Signal(len(a))
+    propagate = Signal(len(a))
     m.d.comb += generate.eq(~a & b)
     m.d.comb += propagate.eq(~a | b)
     pairs = list(zip(generate, propagate, strict=True))

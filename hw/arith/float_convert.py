@@ -132,13 +132,16 @@ class FloatConvert(Datapath[FloatConvertParameters]):
         # For NaN and overflow, the power is all ones, fraction and guard bit are zero.
         special = nan if float_format.infinities else large
         code = float_format.quiet_nan & ((1 << mantissa) - 1)
-        magnitude, up = Signal(float_format.width - 1), Signal()
+        magnitude = Signal(float_format.width - 1)
+        up = Signal()
         m.d.comb += magnitude.eq(Cat(fraction | code & special.replicate(mantissa), power))
         m.d.comb += up.eq(guard & (sticky | fraction[0]))
         if not float_format.infinities:
             with m.If(magnitude.all()):  # NaN already
                 m.d.comb += up.eq(0)
-        rounded, result, sign = Signal.like(magnitude), Signal.like(magnitude), Signal()
+        rounded = Signal.like(magnitude)
+        result = Signal.like(magnitude)
+        sign = Signal()
         m.d.comb += rounded.eq(magnitude + up)
         m.d.comb += result.eq(rounded)
         m.d.comb += sign.eq(negative & ~nan)
@@ -159,13 +162,16 @@ class FloatConvert(Datapath[FloatConvertParameters]):
         rebased = self.parameters.rebased
         exponent = self.a[source.mantissa : -1]
         # A subnormal result; one below half of the smallest subnormal number; an overflow.
-        small, tiny, large = Signal(), Signal(), Signal()
+        small = Signal()
+        tiny = Signal()
+        large = Signal()
         m.d.comb += small.eq(exponent <= rebased)
         m.d.comb += tiny.eq(exponent < rebased - result.mantissa)
         m.d.comb += large.eq(exponent > rebased + top_exponent(result))
         # Right shift of a subnormal result; `all_out` clears the significand.
         all_out = result.mantissa + 2
-        distance, shift = Signal(range(all_out + 1)), Signal(range(all_out + 1))
+        distance = Signal(range(all_out + 1))
+        shift = Signal(range(all_out + 1))
         m.d.comb += distance.eq(rebased + 1 - exponent)
         shift_out = Mux(tiny | large, Const(all_out, len(shift)), 0)
         m.d.comb += shift.eq(distance & small.replicate(len(shift)) | shift_out)
@@ -184,7 +190,8 @@ class FloatConvert(Datapath[FloatConvertParameters]):
             m.d.comb += out.eq(shift[level] & kept[:by].any())
             m.d.comb += shifted.eq(Mux(shift[level], kept >> by, kept))
             kept, lost = shifted, [*lost, out]
-        sticky, power = Signal(), Signal(result.exponent)
+        sticky = Signal()
+        power = Signal(result.exponent)
         m.d.comb += sticky.eq(Cat(lost).any())
         m.d.comb += power.eq(exponent - rebased)
         with m.If(small):
@@ -198,10 +205,12 @@ class FloatConvert(Datapath[FloatConvertParameters]):
         source, result = self.parameters.source_format, self.parameters.float_format
         rebased = -self.parameters.rebased
         exponent = self.a[source.mantissa : -1]
-        hidden, special = Signal(), Signal()
+        hidden = Signal()
+        special = Signal()
         m.d.comb += hidden.eq(exponent.any())
         m.d.comb += special.eq(exponent.all() if source.infinities else nan)
-        fraction, power = Signal(source.mantissa), Signal(result.exponent)
+        fraction = Signal(source.mantissa)
+        power = Signal(result.exponent)
         m.d.comb += fraction.eq(self.a[: source.mantissa])
         m.d.comb += power.eq(exponent + rebased)
         # Subnormal operands: flushed, or normalised if the result's smallest exponent is lower.
@@ -222,7 +231,8 @@ class FloatConvert(Datapath[FloatConvertParameters]):
         padding = max(result.mantissa + 1 - source.mantissa, 0)
         digits = Cat(Const(0, padding), fraction)
         dropped = len(digits) - result.mantissa - 1
-        kept, sticky = Signal(result.mantissa + 1), Signal()
+        kept = Signal(result.mantissa + 1)
+        sticky = Signal()
         m.d.comb += kept.eq(digits[dropped:])
         m.d.comb += sticky.eq(digits[:dropped].any())
         return power, kept, sticky, special

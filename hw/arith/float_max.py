@@ -71,14 +71,16 @@ class FloatMax(Datapath[FloatMaxParameters]):
         b = operand(m, self.b, self.parameters, "b")
         below = less_than(m, a[:-1], b[:-1])
 
-        a_nan, b_nan = Signal(), Signal()
+        a_nan = Signal()
+        b_nan = Signal()
         m.d.comb += a_nan.eq(is_nan(a, float_format))
         m.d.comb += b_nan.eq(is_nan(b, float_format))
         # Signs that rule out an operand: of a maximum, the negative one.
         a_sign, b_sign = (~a[-1], ~b[-1]) if self.SMALLER else (a[-1], b[-1])
         # One comparison of magnitudes serves both signs: of two negative numbers the smaller
         # magnitude is the maximum.
-        take_a, take_b = Signal(), Signal()
+        take_a = Signal()
+        take_b = Signal()
         m.d.comb += take_b.eq(~b_nan & Mux(below, ~b_sign, a_nan | a_sign))
         m.d.comb += take_a.eq(~a_nan & Mux(below, b_nan | b_sign, ~a_sign))
 

@@ -128,11 +128,19 @@ not 'up'
 
     def elaborate(self, platform):
         m = Module()
+        cut = self.registers(m)
+        self._round(m, cut, *cut("shifted", **self._shift(m)))
+        return m
+
+    def _shift(self, m: Module) -> dict[str, Value]:
+        """The magnitude, and flags that decide about its rounding and its range."""
         p, float_format = self.parameters, self.parameters.float_format
         mantissa = float_format.mantissa
         exponent = self.a[mantissa:-1]
         # Fields of the operand.
-        hidden, nan, negative = Signal(), Signal(), Signal()
+        hidden = Signal()
+        nan = Signal()
+        negative = Signal()
         m.d.comb += hidden.eq(exponent.any())
         m.d.comb += nan.eq(is_nan(self.a, float_format))
         m.d.comb += negative.eq(self.a[-1] & ~nan)
@@ -148,13 +156,15 @@ not 'up'
         m.d.comb += field.eq(exponent)
         if p.half <= 1:  # subnormals have the exponent 1; with a larger `half` they are tiny
             m.d.comb += field[0].eq(exponent[0] | ~hidden)
-        tiny, large = Signal(), Signal()
+        tiny = Signal()
+        large = Signal()
         if p.half > 0:
             m.d.comb += tiny.eq(field < p.half)
         special = exponent.all() if float_format.infinities else nan
         m.d.comb += large.eq((field > p.half + p.integers) | special)
         most = min(p.integers, top_exponent(float_format) - p.half)
-        distance, shift = Signal(range(most + 1)), Signal(range(most + 1))
+        distance = Signal(range(most + 1))
+        shift = Signal(range(most + 1))
         m.d.comb += distance.eq(field - p.half)
         m.d.comb += shift.eq(distance & (~tiny).replicate(len(distance)))
         window = significand
@@ -164,31 +174,40 @@ not 'up'
             wider = Signal(min(len(window) + (1 << level), mantissa + 1 + most), name=f"by{level}")
             m.d.comb += wider.eq(Mux(shift[level], window << (1 << level), window))
             window = wider
-        integer, guard, sticky = Signal(p.integers), Signal(), Signal()
+        integer = Signal(p.integers)
+        guard = Signal()
+        sticky = Signal()
         m.d.comb += integer.eq(window[mantissa + 1 :])
         m.d.comb += guard.eq(window[mantissa] & ~tiny)
         m.d.comb += sticky.eq(window[:mantissa].any() | window[mantissa] & tiny)
         lowest, lowest_inexact = self._lowest(m, field, significand, negative)
+        return {
+            "integer": integer,
+            "guard": guard,
+            "sticky": sticky,
+            "negative": negative,
+            "large": large,
+            "lowest": lowest,
+            "lowest_inexact": lowest_inexact,
+        }
 
-        cut = self.registers(m)
-        integer, guard, sticky, negative, large, lowest, lowest_inexact = cut(
-            "shifted",
-            integer=integer,
-            guard=guard,
-            sticky=sticky,
-            negative=negative,
-            large=large,
-            lowest=lowest,
-            lowest_inexact=lowest_inexact,
-        )
-        # Rounding: `too_far` beyond the upper limit, `below` the lower limit of an unsigned result.
-        up, too_far, below = Signal(), Signal(), Signal()
+    def _round(
+        self, m: Module, cut, integer, guard, sticky, negative, large, lowest, lowest_inexact
+    ) -> None:
+        """Outputs; `too_far` is beyond the upper limit, `below` the lower one if unsigned."""
+        p = self.parameters
+        up = Signal()
+        too_far = Signal()
+        below = Signal()
         m.d.comb += up.eq(self._round_up(negative, guard, sticky, integer[0]))
-        if mantissa >= p.integers:  # an operand can have a fraction and round up to 2^integers
+        # An operand can have a fraction and round up to 2^integers.
+        if p.float_format.mantissa >= p.integers:
             m.d.comb += too_far.eq(up & integer.all() & ~negative)
         # Negation, rounding and saturation.
         saturated = integer | large.replicate(p.integers)
-        number, increment, total = Signal(p.width), Signal(), Signal(p.width)
+        number = Signal(p.width)
+        increment = Signal()
+        total = Signal(p.width)
         if p.signed:
             m.d.comb += number.eq(Cat(saturated, Const(0, 1)) ^ negative.replicate(p.width))
             m.d.comb += increment.eq((up & ~too_far ^ negative) & ~large)
@@ -198,13 +217,13 @@ not 'up'
             m.d.comb += increment.eq(up & ~(too_far | negative | large))
         m.d.comb += total.eq(number + increment)
 
-        overflow, inexact = Signal(), Signal()
+        overflow = Signal()
+        inexact = Signal()
         m.d.comb += overflow.eq(large & ~lowest | too_far | below)
         lost = (guard | sticky) & ~large | lowest_inexact
         m.d.comb += inexact.eq(lost & ~(too_far | below))
         o, overflow, inexact = cut("result", o=total, overflow=overflow, inexact=inexact)
         m.d.comb += [self.o.eq(o), self.overflow.eq(overflow), self.inexact.eq(inexact)]
-        return m
 
     def _lowest(self, m: Module, field: Value, significand: Value, negative: Value):
         """Returns (the operand rounds to the lower limit -2^integers, but is not exactly that).

@@ -102,16 +102,19 @@ class Log(Datapath[LogParameters]):
         flags = Cat(of.nan | self.x[-1] & ~of.zero, of.zero, of.infinite)
 
         # A significand from 3/2 on is halved, to 3/4 <= m < 1. `distance` is |m - 1|.
-        upper, distance = fraction[-1], Signal(fmt.mantissa)
+        upper = fraction[-1]
+        distance = Signal(fmt.mantissa)
         m.d.comb += distance.eq(Mux(upper, -fraction, fraction << 1))
         # The table's value g, between 0.8 and 1.2.
         steepness = Signal(table.width + table.guard + 1)
         index = Cat(fraction[:-1], ~upper)
         m.d.comb += steepness.eq(sum(table.terms(m, slope, index), 0))
         # E and its magnitude; the result is negative if E is, or if E = 0 and m < 1.
-        whole, size = Signal(signed(len(exponent))), Signal(len(exponent))
+        whole = Signal(signed(len(exponent)))
+        size = Signal(len(exponent))
         m.d.comb += [whole.eq(exponent + upper), size.eq(Mux(whole[-1], -whole, whole))]
-        sign, subtract = Signal(), Signal()
+        sign = Signal()
+        subtract = Signal()
         m.d.comb += sign.eq(whole[-1] | (whole == 0) & upper)
         # (m - 1) g is subtracted from |E| ln(2) where its sign differs from the result's.
         m.d.comb += subtract.eq(sign ^ upper)

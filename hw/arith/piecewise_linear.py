@@ -123,7 +123,8 @@ class PiecewiseLinear(Datapath[PiecewiseLinearParameters]):
             high = choose(values[half:], first + half, bits)
             return Mux(above[first + half - 1], high, choose(values[:half], first, bits))
 
-        slope, intercept = Signal(width), Signal(width)
+        slope = Signal(width)
+        intercept = Signal(width)
         interval = Signal.like(self.interval)
         m.d.comb += [
             slope.eq(choose(lines.slopes, 0, width)),
@@ -131,7 +132,9 @@ class PiecewiseLinear(Datapath[PiecewiseLinearParameters]):
             interval.eq(choose(range(p.intervals), 0, len(interval))),
         ]
         # Infinity times 0 would be NaN: on a line with slope 0, replace an infinite x by 0.
-        level, infinite, finite_x = Signal(), Signal(), Signal(width)
+        level = Signal()
+        infinite = Signal()
+        finite_x = Signal(width)
         m.d.comb += level.eq(~slope[:-1].any())
         if p.float_format.infinities:
             m.d.comb += infinite.eq(self.x[:-1] == p.float_format.infinity)

@@ -77,17 +77,22 @@ class Reciprocal(Datapath[ReciprocalParameters]):
         last = 2 * fmt.bias - 1
 
         # Special operands. A subnormal below 2^-2 of the smallest normal number overflows.
-        is_subnormal, overflows, infinite_or_nan, nan = (Signal() for _ in range(4))
+        is_subnormal = Signal()
+        overflows = Signal()
+        infinite_or_nan = Signal()
+        nan = Signal()
         m.d.comb += is_subnormal.eq(exponent == 0)
         m.d.comb += overflows.eq(is_subnormal & (flush | ~mantissa[-2:].any()))
         m.d.comb += infinite_or_nan.eq(self.x[:-1] >= fmt.overflow)
         m.d.comb += nan.eq(is_nan(self.x, fmt))
         # Right shift of a subnormal result: exponent - last + 1, which is 1 or 2.
-        is_small, shift = Signal(), Signal(2)
+        is_small = Signal()
+        shift = Signal(2)
         m.d.comb += is_small.eq(exponent >= last)
         m.d.comb += shift.eq(Mux(is_small, exponent[:2] - (last - 1) % 4, 0))
         # One less than the result's field, for the table adds the significand's leading one.
-        field, fraction = Signal(fmt.exponent), Signal(fmt.mantissa)
+        field = Signal(fmt.exponent)
+        fraction = Signal(fmt.mantissa)
         m.d.comb += field.eq(Mux(is_small, 0, last - 1 - exponent))
         m.d.comb += fraction.eq(mantissa)
         if not flush:

@@ -43,7 +43,8 @@ class BinaryExponent(Component[None]):
         significand = Cat(mantissa, 1)
         product = Signal(FP16.precision + 20, reset_less=True)
         distance = Signal(FP16.exponent, reset_less=True)  # octaves below the largest exponent
-        negated, not_finite = Signal(reset_less=True), Signal(reset_less=True)
+        negated = Signal(reset_less=True)
+        not_finite = Signal(reset_less=True)
         m.d.sync += [
             product.eq(significand * LOG2_E),
             distance.eq(~exponent),

@@ -91,7 +91,8 @@ class HeadOrder(Component[HeadOrderParameters]):
         remaining = Signal(range(p.heads + 1), reset_less=True)  # heads of the step
         of_group = Signal(range(p.heads + 1), reset_less=True)  # heads of the kv head, or more
         kv_head = Signal(p.head_bits, reset_less=True)
-        shared, taken = Signal.like(remaining), Signal.like(remaining)
+        shared = Signal.like(remaining)
+        taken = Signal.like(remaining)
         m.d.comb += [
             # The last kv head's group may be smaller than the others.
             shared.eq(Mux(of_group < remaining, of_group, remaining)),

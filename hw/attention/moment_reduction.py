@@ -98,7 +98,8 @@ class MomentReduction(Component[None]):
         m.submodules.multiply = multiply = FloatMultiply(
             FloatMultiplyParameters(format="fp32", flush_subnormals=True, stages=MULTIPLY_STAGES)
         )
-        mean, mean_square = Signal(FP32.width), Signal(FP32.width, reset_less=True)
+        mean = Signal(FP32.width)
+        mean_square = Signal(FP32.width, reset_less=True)
         squaring = Signal()
         m.d.comb += [
             squaring.eq(step == SQUARE_STEP),
@@ -143,7 +144,8 @@ class MomentReduction(Component[None]):
         # Stage 2: to fixed point.
         #   element  | 000…0 | digits | position zeros |      40 bits, unit 2^-24
         #   square   | 000…0 | digits² | 2 position zeros |   80 bits, unit 2^-48
-        fixed, fixed_square = Signal(FIXED_BITS), Signal(2 * FIXED_BITS)
+        fixed = Signal(FIXED_BITS)
+        fixed_square = Signal(2 * FIXED_BITS)
         m.d.comb += [
             fixed.eq(digits << position),
             fixed_square.eq(square << Cat(Const(0, 1), position)),
@@ -156,7 +158,8 @@ class MomentReduction(Component[None]):
         first = Signal(init=1)
         element_sum = Signal(signed(FIXED_BITS + self._length_bits + 1), reset_less=True)
         square_sum = Signal(2 * FIXED_BITS + self._length_bits, reset_less=True)
-        not_finite, done = Signal(), Signal()
+        not_finite = Signal()
+        done = Signal()
         m.d.sync += done.eq(valid & last)
         # -fixed = ~fixed + 1: the one is the adder's carry in.
         term = Cat(fixed ^ negative.replicate(FIXED_BITS), negative).as_signed()
@@ -173,7 +176,8 @@ class MomentReduction(Component[None]):
         """In FP32, 4 cycles later: the sum of elements, if `done`, else the sum of squares."""
         # Stage 1: choose; the sum of elements is moved to the squares' unit, 2^-48.
         width = len(square_sum)
-        value, chosen = Signal(width, reset_less=True), Signal(width)
+        value = Signal(width, reset_less=True)
+        chosen = Signal(width)
         magnitude = Signal(len(element_sum) - 1)
         negative = Signal(reset_less=True)
         m.d.comb += [
@@ -188,7 +192,8 @@ class MomentReduction(Component[None]):
         #   normal | 1 | fraction (23) | guard | sticky … |
         normal = shift_to_top(m, value, position)
         fraction, guard, sticky = normal[-24:-1], normal[-25], normal[:-25]
-        zeros, field = Signal(len(position)), Signal(FP32.exponent)
+        zeros = Signal(len(position))
+        field = Signal(FP32.exponent)
         # The top bit's weight is 2^(width - 1 - 48).
         top_field = FP32.bias + width - 1 - 2 * FP16_FRACTION
         m.d.comb += [

@@ -82,7 +82,8 @@ class Normalisation(Component[None]):
         #   softmax     digits = 1.xxx…1 (15)            field = 14 - sum_exponent - shift
         #   layer norm  digits = 1.| difference[22:9] |  field = power - 111 + std_exponent
         fraction, power = self.difference[: FP32.mantissa], self.difference[FP32.mantissa : -1]
-        norm_field, field = Signal(signed(10)), Signal(EXPONENT, reset_less=True)
+        norm_field = Signal(signed(10))
+        field = Signal(EXPONENT, reset_less=True)
         digits = Signal(SIGNIFICAND, reset_less=True)
         factor = Signal(INVERSE_WIDTH, reset_less=True)
         sign = Signal(reset_less=True)
@@ -108,7 +109,8 @@ class Normalisation(Component[None]):
 
         # Cycle 6: the product. Cycle 7: rounded to FP16.
         product = Signal(SIGNIFICAND + INVERSE_WIDTH, reset_less=True)
-        product_field, product_sign = Signal(EXPONENT, reset_less=True), Signal(reset_less=True)
+        product_field = Signal(EXPONENT, reset_less=True)
+        product_sign = Signal(reset_less=True)
         m.d.sync += [
             product.eq(digits * factor),
             product_field.eq(field),

@@ -187,7 +187,8 @@ class PeArray(ProductArray[PeArrayParameters]):
         reference = Signal(sums.width, reset_less=True)  # the first finite total, or the last total
         stored = Signal()  # `reference` is of the product in progress
         captured = Signal(reset_less=True)  # in the cycle before
-        finite, referenced = Signal(), Signal()
+        finite = Signal()
+        referenced = Signal()
         is_reference = Signal(p.add_stages + 1, reset_less=True)  # by cycle after `captured`
         m.d.comb += [
             # A softmax depends on differences of scores only. Less the first one, scores fit FP16

@@ -87,7 +87,8 @@ class SoftmaxReduction(Component[None]):
         lowest = Signal(OCTAVES)  # of the scores before
         lowest_now = Signal(OCTAVES)  # with this one
         tile_origin = Signal(OCTAVES)  # of the last full tile
-        lower, full = Signal(), Signal()
+        lower = Signal()
+        full = Signal()
         drainable = Signal(range(self._tile + 1))  # scores of full tiles in the FIFO
         pop = Signal()
         undefined = Signal()
@@ -116,7 +117,8 @@ class SoftmaxReduction(Component[None]):
         # Drain it, one score a cycle, into 2^(origin - exponent). With a tile's first score the
         # origin changes, and the sum is corrected by `drop` octaves.
         score = queue.o.payload
-        origin_now, drop = Signal(OCTAVES), Signal(OCTAVES.width)
+        origin_now = Signal(OCTAVES)
+        drop = Signal(OCTAVES.width)
         clear = Signal()
         m.submodules.term = term = Term()
         m.d.comb += [
@@ -136,7 +138,8 @@ class SoftmaxReduction(Component[None]):
         ]
         # The term takes 2 cycles: the flags and the correction go with it.
         add, end = delay(m, "term", Cat(pop, self.ended), 2)
-        correction, clear_sum = Signal(CORRECTION_BITS), Signal()
+        correction = Signal(CORRECTION_BITS)
+        clear_sum = Signal()
         m.d.sync += [correction.eq(drop), clear_sum.eq(clear | drop[CORRECTION_BITS:].any())]
         self._add(m, term, add, end, correction, clear_sum, undefined)
         return m
@@ -145,7 +148,8 @@ class SoftmaxReduction(Component[None]):
         """Sum the terms, and take the reciprocal of the sum."""
         fraction_bits, integer_bits = 15 + self._length_bits, self._length_bits
         width = fraction_bits + integer_bits
-        addend, total = Signal(fraction_bits, reset_less=True), Signal(width, reset_less=True)
+        addend = Signal(fraction_bits, reset_less=True)
+        total = Signal(width, reset_less=True)
         # Align the term; the sum is shifted by the correction in the next cycle.
         #   addend  .| digits (15) | 0…0 |  >> shift         fraction_bits
         #   total   | integer_bits . fraction_bits |  >> correction

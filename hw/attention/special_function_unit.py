@@ -183,11 +183,19 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
         )
 
         # `position` counts elements in, then elements read. Elements beyond `length` are dropped.
-        position, last_position = Signal(range(p.length)), Signal(range(p.length))
-        collecting, dropping, cut = Signal(), Signal(), Signal()
-        fire, full, end = Signal(), Signal(), Signal()
-        read, finished, ended = Signal(), Signal(), Signal()
-        is_softmax, rms = Signal(), Signal()
+        position = Signal(range(p.length))
+        last_position = Signal(range(p.length))
+        collecting = Signal()
+        dropping = Signal()
+        cut = Signal()
+        fire = Signal()
+        full = Signal()
+        end = Signal()
+        read = Signal()
+        finished = Signal()
+        ended = Signal()
+        is_softmax = Signal()
+        rms = Signal()
         command_is_softmax = command.payload.op == Operation.SOFTMAX
         m.d.comb += [
             i.ready.eq(dropping | (collecting & command.valid)),

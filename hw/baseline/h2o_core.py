@@ -115,7 +115,8 @@ class H2oCore(DecodeCore[H2oCoreParameters]):
         length = Signal(range(p.capacity + 1))
         target, recent = (Signal(range(p.capacity), name=name) for name in ("target", "recent"))
         full = Signal()  # the token replaces another one
-        position, exhausted = Signal(p.position_bits), Signal(init=1)  # ended: no position is left
+        position = Signal(p.position_bits)
+        exhausted = Signal(init=1)  # no position is left
         first = Signal(p.order.step_layout, reset_less=True)  # heads and group of the sequence
         # Sums of probabilities belong to kv heads, so a sequence must keep its heads and groups.
         other = (first.heads != command.heads) | (first.group != command.group)
@@ -138,7 +139,8 @@ class H2oCore(DecodeCore[H2oCoreParameters]):
                 m.d.sync += [length.eq(length + (length <= target)), exhausted.eq(position == last)]
 
         # The new row's place, which the report tells.
-        new, row = rows.new, Signal(p.row_bits)
+        new = rows.new
+        row = Signal(p.row_bits)
         placed = Signal(p.report_layout["rows"].shape)
         chosen, kept = (Array(x[n] for n in range(p.kv_heads)) for x in (hitters.victim, placed))
         m.d.comb += [

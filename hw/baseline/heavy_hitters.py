@@ -149,7 +149,8 @@ class HeavyHitters(Component[HeavyHittersParameters]):
         oldest = Signal(p.position_bits, reset_less=True)  # position of the token with the least
         least_row = Signal(p.row_bits, reset_less=True)
         found = Signal()  # a row of this head may be replaced
-        may_leave, better = Signal(), Signal()
+        may_leave = Signal()
+        better = Signal()
         position = position_read.data
         m.d.comb += [
             # The newest tokens are kept whatever their sum.

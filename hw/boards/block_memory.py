@@ -127,7 +127,8 @@ class BlockMemory(Component[None]):
         m.submodules.rows = rows = memory.Memory(shape=unsigned(d.row_bits), depth=d.rows, init=[])
         write, read = rows.write_port(), rows.read_port()
         # The cable's row.
-        bits, counted = Signal(8 * size), Signal(range(size + 1))
+        bits = Signal(8 * size)
+        counted = Signal(range(size + 1))
         row = Signal(range(d.rows + 1))
         fetching = Signal(2)  # addressed; read
         stores = Signal()
@@ -167,7 +168,9 @@ class BlockMemory(Component[None]):
         # Requests without a response yet: as many as the queue holds, so a response always has
         # room.
         outstanding = Signal(range(WAITING + 1))
-        fire, reads, dropped = Signal(), Signal(), Signal()
+        fire = Signal()
+        reads = Signal()
+        dropped = Signal()
         address = self._field(self.request.payload, d.request_bits, "address")
         writes = self._field(self.request.payload, d.request_bits, "write")
         beyond = address >= d.rows if d.rows < 1 << d.address_bits else Const(0, 1)

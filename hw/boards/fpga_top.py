@@ -45,7 +45,8 @@ class FpgaTop(Elaboratable):
         m.submodules.rx_pin = rx_pin = io.Buffer(io.Direction.Input, uart.rx)
         m.submodules.tx_pin = tx_pin = io.Buffer(io.Direction.Output, uart.tx)
         rx = Signal(init=1)
-        running, error = Signal(), Signal()
+        running = Signal()
+        error = Signal()
         # The line idles high, so the synchroniser does too: no start bit after reset.
         m.submodules.rx = FFSynchronizer(rx_pin.i, rx, init=1)
         # ECP5's own reset has no signal in the domain: it starts this counter again.

@@ -72,8 +72,11 @@ class FrameReceiver(Component[None]):
         write, read = buffer.write_port(), buffer.read_port()
         received = Signal(range(self._size + 1))
         escaped = Signal()
-        bad, framing = Signal(), Signal()  # of the frame that is being received
-        value, stored, ends = Signal(8), Signal(), Signal()
+        bad = Signal()  # the frame that is being received
+        framing = Signal()
+        value = Signal(8)
+        stored = Signal()
+        ends = Signal()
         # After ESC only these two bytes have a meaning.
         known = (self.data == ESC_END) | (self.data == ESC_ESC)
         m.d.comb += [
@@ -158,7 +161,8 @@ class FrameTransmitter(Component[None]):
         position = Signal(range(self._size + 1))
         crc_left = Signal(range(CRC_BYTES + 1))
         remainder = Signal(32)
-        held, escape = Signal(8), Signal()
+        held = Signal(8)
+        escape = Signal()
         byte = Signal(8)
         m.d.comb += [
             self.read_address.eq(position),

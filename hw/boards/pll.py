@@ -261,7 +261,8 @@ class PllClock(Elaboratable):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         pin = platform.request(platform.default_clk, 0, dir="-")
-        made, lock = Signal(), Signal()
+        made = Signal()
+        lock = Signal()
         if self._at_pin:
             m.submodules.pll = self._pll.instance(None, made, lock, pin.io)
         else:

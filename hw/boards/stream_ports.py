@@ -62,7 +62,8 @@ class InputPort(Component[None]):
         bits = Signal(8 * size)
         missing = Signal(range(size + 1), init=size)  # bytes of the beat in `bits`
         pushed = Signal(range(size))  # bytes of the beat that is being pushed
-        begins, accepted = Signal(), Signal()
+        begins = Signal()
+        accepted = Signal()
         m.d.comb += [
             queue.w_en.eq(self.push),
             queue.w_data.eq(self.data),
@@ -134,7 +135,9 @@ class OutputPort(Component[None]):
         left = Signal(range(size + 1))  # bytes in `bits`
         popped = Signal(range(size))  # bytes of the beat that is being popped
         level = Signal(16)
-        moved, ends, begins = Signal(), Signal(), Signal()
+        moved = Signal()
+        ends = Signal()
+        begins = Signal()
         m.d.comb += [
             # One beat at a time in the shift register: the block stalls meanwhile, which only costs
             # time, as a link has no cycle to keep.

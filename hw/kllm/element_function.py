@@ -175,10 +175,13 @@ class ElementFunction(Datapath[ElementFunctionParameters]):
             e^-x < 1:   1 000…000        e^-x >= 1:  d ddd…ddd
                       + 0 0ddd…dd                  + 0 0100…00
         """
-        small, below_one = Signal(), Signal()
-        distance, shifted = Signal(range(1 << 6)), Signal(SIGNIFICAND)
+        small = Signal()
+        below_one = Signal()
+        distance = Signal(range(1 << 6))
+        shifted = Signal(SIGNIFICAND)
         total = Signal(SIGNIFICAND + 1)
-        fraction, scale = Signal(12), Signal(range(1 << 6))
+        fraction = Signal(12)
+        scale = Signal(range(1 << 6))
         one = 1 << SIGNIFICAND
         shift_in = Signal(SIGNIFICAND + 1)
         m.d.comb += [

@@ -11,7 +11,8 @@ from hw.arith.streamed import Streamed
 from hw.component import Component
 from hw.kllm.element_function import ElementFunction, ElementFunctionParameters, Function
 from hw.kllm.inverse_rms import InverseRms, InverseRmsParameters
-from hw.kllm.softmax import Softmax, SoftmaxParameters
+from hw.kllm.softmax import Softmax
+from hw.kllm.softmax_parameters import SoftmaxParameters
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
 

@@ -123,7 +123,8 @@ class InverseRms(Component[InverseRmsParameters]):
         cycle = Signal(range(final + 1))
         # One multiply-add unit three times: s_a², times S plus O, times 1 / K plus eps. A vector
         # needs one factor, thousands of cycles apart, so time is cheaper than two more units.
-        done, advance = Signal(), Signal()
+        done = Signal()
+        advance = Signal()
         m.d.comb += [
             widen.a.eq(i.payload.s_a),
             done.eq(cycle == final),
@@ -151,7 +152,9 @@ class InverseRms(Component[InverseRmsParameters]):
     def _root(self, m: Module, mean_square):
         """1 / sqrt of an FP32 number as FP16; returns (r, invalid, saturated)."""
         fraction, exponent = mean_square[: FP32.mantissa], mean_square[FP32.mantissa : -1]
-        zero, invalid, saturated = Signal(), Signal(), Signal()
+        zero = Signal()
+        invalid = Signal()
+        saturated = Signal()
         # The table's index: top bits of the fraction, and the parity of the exponent. The bias is
         # odd, so the exponent (the field less 127) is odd where the field is even.
         index = Cat(fraction[-12:], ~exponent[0])

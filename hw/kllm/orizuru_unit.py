@@ -101,7 +101,8 @@ class OrizuruLeaf(Component[None]):
             with m.If(self.write[i // self._bus]):
                 m.d.sync += keys[i].eq(self.keys[i % self._bus])
         # Write and keep of each slot: a bit of `write` is for `bus` slots.
-        write, keep = Signal(slots), Signal(slots)
+        write = Signal(slots)
+        keep = Signal(slots)
         m.d.comb += [
             write.eq(Cat(bit.replicate(self._bus) for bit in self.write)),
             keep.eq(self.keep.replicate(len(self.write))),

@@ -57,7 +57,8 @@ class ExponentialLane(Component[None]):
         m = Module()
         m.submodules.to_fixed = to_fixed = FloatToFixed(FIXED)
         difference = Signal(signed(FIXED.width + 1))
-        far, near = Signal(), Signal(LIMIT + FRACTION)
+        far = Signal()
+        near = Signal(LIMIT + FRACTION)
         exponent = Signal(LIMIT + 1 + POWER)
         m.d.comb += [
             to_fixed.a.eq(self.score),

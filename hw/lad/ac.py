@@ -142,7 +142,8 @@ class Ac(Component[LadTileParameters]):
         m.d.comb += caches.column.eq(Mux(update.read, update.column, column))
         self._connect(m)
         # The next command is accepted when this head's is no longer needed.
-        waiting, accepts = Signal(), Signal()
+        waiting = Signal()
+        accepts = Signal()
         m.d.comb += [
             self.command.ready.eq(accepts & ~waiting),
             caches.load.eq(waiting & ~command.clear),

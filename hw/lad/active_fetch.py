@@ -148,7 +148,8 @@ class ActiveFetch(Component[LadTileParameters]):
         read_key, read_counters, read_rows = (
             Signal(name=name) for name in ("read_key", "read_counters", "read_rows")
         )
-        skip_counters, skip_rows = Signal(), Signal()
+        skip_counters = Signal()
+        skip_rows = Signal()
         # The last reader frees a slot, so it waits until the others have passed it.
         passed = (value != key) & (value != counted)
         m.d.comb += [
@@ -246,7 +247,8 @@ class ActiveFetch(Component[LadTileParameters]):
         in_row = (p.counter_words - 1).bit_length()
         counted = Signal(len(current.index))  # number of the last row of counters requested
         has_counted = Signal()
-        request, accepted = self.request, Signal()
+        request = self.request
+        accepted = Signal()
         counts = Signal(fetched_layout(p))
         label = Signal(_label_layout(p))
         address = Signal(p.address_width)
@@ -265,7 +267,9 @@ class ActiveFetch(Component[LadTileParameters]):
         self._copies, self._current_slot = Signal(name="copies"), slot
         # One request of the current entry at a time: the lowest bit pending.
         rest = Signal(3)
-        known, hit, finishes = Signal(), Signal(), Signal()
+        known = Signal()
+        hit = Signal()
+        finishes = Signal()
         wants_rows = ~pending[0] & pending[1]
         m.d.comb += rest.eq(Mux(self._copies, 0, pending & (pending - 1)))
         self._look_up(m, command.head, current.index, wants_rows, (known, hit), counts)

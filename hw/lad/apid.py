@@ -103,7 +103,8 @@ class Apid(Component[ApidParameters]):
 
         # The stage before the last has the difference: compare. The last one has the decision.
         compared, decided = stages[-2:]
-        active, inactive = Signal(p.lanes), Signal(p.lanes)
+        active = Signal(p.lanes)
+        inactive = Signal(p.lanes)
         for lane in range(p.lanes):
             within = self._within(m, lane, advance, maximum, compared.g[lane].mode)
             m.d.comb += [
@@ -123,7 +124,8 @@ class Apid(Component[ApidParameters]):
         p = self.parameters
         busy = Signal()
         left = Signal(range(p.positions + 1), reset_less=True)  # positions not yet taken
-        fire, final = Signal(), Signal()
+        fire = Signal()
+        final = Signal()
         maximum = Signal(FP16.width, reset_less=True)
         # A command is taken when idle, or together with the last beat of a step.
         m.d.comb += [

@@ -103,7 +103,8 @@ class Eas(Component[LadTileParameters]):
         m.submodules.words = self._words = ModeWords(p)
         tables = self._mode_words(m, answered, last, old)
         exact = Signal(range(p.positions + 1))  # exact scores that have left
-        loading, scoring = Signal(), Signal()
+        loading = Signal()
+        scoring = Signal()
         m.d.comb += source.go.eq(scoring & tables)
         ask = self._port(m, source, answered)
         keys = self._exact_keys(m, source, loading, command.n)
@@ -205,7 +206,8 @@ class Eas(Component[LadTileParameters]):
         """The memory port: of the estimate, in cycles in which no state requests a row."""
         p, request, response = self.parameters, self.request, self.response
         ask = _Ask(p)
-        offered, label = source.request.payload, Signal(label_layout(p))
+        offered = source.request.payload
+        label = Signal(label_layout(p))
         m.d.comb += [
             request.valid.eq(ask.valid | source.request.valid),
             request.payload.tag.eq(Mux(ask.valid, Value.cast(ask.label), Value.cast(label))),
@@ -318,7 +320,9 @@ class Eas(Component[LadTileParameters]):
         # A key from memory cannot wait, so the estimate's operation does.
         op = source.op
         scale = op.payload.scale
-        allowed, fire = Signal(), Signal()
+        allowed = Signal()
+        fire = Signal()
+        key, code = self.response.payload.data, op.payload.vectors[0]
         m.d.comb += [
             allowed.eq(op.valid & ~key_arrives & ~loading),
             fire.eq(allowed & first.i.ready & (scale | second.i.ready)),
@@ -329,13 +333,7 @@ class Eas(Component[LadTileParameters]):
             second.i.payload.vec1.eq(k if p.identification == "centres" else q),
             first.i.payload.load.eq(loading),
             second.i.payload.load.eq(loading),
-            first.i.payload.vec2.eq(
-                Mux(
-                    key_arrives,
-                    Value.cast(self.response.payload.data),
-                    Value.cast(op.payload.vectors[0]),
-                )
-            ),
+            first.i.payload.vec2.eq(Mux(key_arrives, Value.cast(key), Value.cast(code))),
             second.i.payload.vec2.eq(op.payload.vectors[1]),
             first.i.payload.scal.eq(op.payload.factor),
             second.i.payload.scal.eq(op.payload.factor),
@@ -357,7 +355,8 @@ class Eas(Component[LadTileParameters]):
         first, second = self._vpus
         tag = self._tags.o
         m.submodules.output = output = ScoreOutput(p)
-        is_exact, is_estimate = Signal(), Signal()
+        is_exact = Signal()
+        is_estimate = Signal()
         m.d.comb += [
             is_exact.eq(tag.valid & tag.payload.exact & first.o_scal.valid & output.ready),
             is_estimate.eq(

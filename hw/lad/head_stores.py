@@ -83,7 +83,8 @@ class HeadStores(Component[LadTileParameters]):
 
         # Beats of a store to APID: read in one cycle, offered from the next one on.
         command, beats, counters = self.command, self.beats, self.counters
-        running, fetch = Signal(), Signal()
+        running = Signal()
+        fetch = Signal()
         beat = Signal(range(-(-p.positions // p.lanes) + 1))
         count = Signal.like(beat, name="count")
         starts = command.valid & command.ready
@@ -135,6 +136,12 @@ class HeadStores(Component[LadTileParameters]):
             ]
             for word, into in zip(counters.payload.g, store.beat_words, strict=True):
                 m.d.comb += _copy(word, into)
+        self._outputs(m, stores, fed, front)
+        return m
+
+    def _outputs(self, m: Module, stores: list[HeadStore], fed, front) -> None:
+        """Beats of the store that APID is fed from, and the front head's row."""
+        beats = self.beats
         with m.Switch(fed):
             for number, store in enumerate(stores):
                 with m.Case(number) if number < HELD - 1 else m.Default():
@@ -145,7 +152,6 @@ class HeadStores(Component[LadTileParameters]):
             for number, store in enumerate(stores):
                 with m.Case(number) if number < HELD - 1 else m.Default():
                     m.d.comb += self.row.eq(store.row)
-        return m
 
 
 def _copy(word, into) -> list:

@@ -198,7 +198,8 @@ class LadTile(Component[LadTileParameters]):
         wiring.connect(m, md.correction, ac.correction)
         wiring.connect(m, ac.written, port.caches)
         wiring.connect(m, md.written, port.counters)
-        begins, ready = Signal(), Signal()
+        begins = Signal()
+        ready = Signal()
         m.d.comb += [
             # All three begin in the same cycle, so none of them can hold a head that the others
             # refuse.

@@ -52,7 +52,8 @@ class Linear(Component[LadTileParameters]):
         m = Module()
         p = self.parameters
         command = Signal(linear_layout(p), reset_less=True)
-        vector, piece = Signal(range(VPUS)), Signal(range(PIECES))
+        vector = Signal(range(VPUS))
+        piece = Signal(range(PIECES))
         starts = Signal()
         m.submodules.reader = reader = SequentialReader(
             SequentialReaderParameters(
@@ -166,7 +167,9 @@ class Linear(Component[LadTileParameters]):
         """Dot products of the pieces in FP32; the VPUs return theirs in the same cycle."""
         done = Signal(range(PIECES))  # pieces of the row that are summed
         rows = Signal.like(command.rows)
-        first, last, fire = Signal(), Signal(), Signal()
+        first = Signal()
+        last = Signal()
+        fire = Signal()
         y = self.y
         arrives = self.vpu[0].dot_valid & self.active
         m.d.comb += [

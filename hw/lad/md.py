@@ -327,7 +327,8 @@ class Md(Component[LadTileParameters]):
         """Whether the position's mode changes; whether the position leaves the window."""
         p = self.parameters
         rises = Signal()  # above the mode's counter
-        old, leaving = Signal(), Signal()
+        old = Signal()
+        leaving = Signal()
         changed = Signal()
         first = Signal(len(command.n) + 1)  # n - window, the first position of the window
         m.d.comb += [
@@ -382,16 +383,8 @@ def totals_layout(p: LadTileParameters) -> data.StructLayout:
 
 def _record_layout(p: LadTileParameters) -> data.StructLayout:
     mode = index(MODE_BITS)
-    return data.StructLayout(
-        {
-            "valid": FLAG,
-            "entry": p.entry_layout,
-            "infinite": FLAG,
-            "minus": mode,
-            "plus": mode,
-            "changed": FLAG,
-        }
-    )
+    entry = {"valid": FLAG, "entry": p.entry_layout, "infinite": FLAG}
+    return data.StructLayout(entry | {"minus": mode, "plus": mode, "changed": FLAG})
 
 
 def _found_layout(p: LadTileParameters) -> data.StructLayout:

@@ -89,7 +89,8 @@ class LaneGroup(Component[TopickCoreParameters]):
             m.submodules[f"port_{number}"] = ports[number]
 
         # The heads in step 0, between the steps, and in step 1.
-        scored, waiting = Signal(p.head_index), Signal(p.head_index)
+        scored = Signal(p.head_index)
+        waiting = Signal(p.head_index)
         key_head, waiting_head, value_head = (
             Signal(p.kv_head_index, name=name) for name in ("key_kv", "waiting_kv", "value_kv")
         )
@@ -287,7 +288,9 @@ class LaneGroup(Component[TopickCoreParameters]):
 
     def _forget(self, m, buffers, starting, handing, key_head, waiting_head, value_head) -> None:
         """Keep rows of a kv head in the buffers while its query heads follow one another."""
-        keys, values = Signal(init=1), Signal(init=1)  # nothing of this command is buffered yet
+        # Nothing of this command is buffered yet.
+        keys = Signal(init=1)
+        values = Signal(init=1)
         new_keys = starting & (keys | (key_head != self.query.payload.kv_head))
         new_values = handing & (values | (value_head != waiting_head))
         # A new command has written a new row of every kv head, so nothing buffered is valid.

@@ -297,7 +297,8 @@ class ChargeAccumulator(Component[ChargeAccumulatorParameters]):
         dividend = Signal(range(3 * p.rows))
         less_one = Signal(range(-p.rows, 3 * p.rows))
         less_two = Signal(range(-2 * p.rows, 3 * p.rows))
-        once, twice = Signal(), Signal()
+        once = Signal()
+        twice = Signal()
         m.d.comb += [
             count.i.eq(marked),
             dividend.eq((rest << 1) + ones),

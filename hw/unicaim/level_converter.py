@@ -227,7 +227,8 @@ class LevelConverter(Component[LevelConverterParameters]):
             Signal(FP16.width - 1, name=f"divisor_{number}", reset_less=True)
             for number in range(contexts)
         )
-        sent, current = Signal(FP16.width - 1), Signal(FP16.width - 1, reset_less=True)
+        sent = Signal(FP16.width - 1)
+        current = Signal(FP16.width - 1, reset_less=True)
         divisor = Signal(FP16.width - 1)
         m.d.comb += [
             sent.eq(i.divisor),
@@ -275,9 +276,12 @@ class LevelLane(Component[LevelConverterParameters]):
         size = ALIGNED - 1
         top = (1 << FP16.exponent) - 1
         mantissa, field = self.x[: FP16.mantissa], self.x[FP16.mantissa : -1]
-        normal, special, large = field.any(), field == top, Signal()
+        normal = field.any()
+        special = field == top
+        large = Signal()
         shift = Signal(signed(FP16.exponent + 2))
-        shifted, magnitude = Signal(size), Signal(size)
+        shifted = Signal(size)
+        magnitude = Signal(size)
         m.d.comb += [
             shift.eq(self.divisor[FP16.mantissa :] - (field | ~normal) + 4),
             large.eq((shift < 0) | special),

@@ -127,8 +127,11 @@ class RowManager(Component[RowManagerParameters]):
 
         at = i.context if p.contexts > 1 else 0
         evict_at = evict.payload.context if p.contexts > 1 else 0
-        count, full = Signal(range(p.rows + 1)), Signal()
-        possible, accept, take = Signal(), Signal(), Signal()
+        count = Signal(range(p.rows + 1))
+        full = Signal()
+        possible = Signal()
+        accept = Signal()
+        take = Signal()
         accepted, found = (Signal(p.contexts, name=name) for name in ("accepted", "found"))
         m.d.comb += [
             count.eq(used[at]),

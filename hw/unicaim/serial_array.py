@@ -133,7 +133,9 @@ class SerialArray(UnicaimArray):
             m.d.sync += negatives.eq(before + count.o)
 
         # In three cycles a word is read, its rows are scored, and the scores are stored.
-        reading, read_word, storing = Signal(), Signal(), Signal()
+        reading = Signal()
+        read_word = Signal()
+        storing = Signal()
         # The word's number accompanies it through the three cycles.
         at_read, at_store = (
             Signal(range(p.words), reset_less=True, name=name) for name in ("at_read", "at_store")

@@ -293,7 +293,8 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
             m.d.sync += totals.eq(0)
 
         done = Signal()  # with the accumulations
-        record, reported = records.o.payload, Signal()
+        record = records.o.payload
+        reported = Signal()
         m.d.comb += [
             accumulation.jobs.valid.eq(records.o.valid & ~done),
             accumulation.jobs.payload.eq(record),
@@ -313,7 +314,8 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         m.d.sync += done.eq((done | accumulation.jobs.ready) & ~reported)
 
         # A kv head is busy until its command is reported and its rows have been read.
-        unreported, unread = Signal(p.kv_heads), Signal(p.kv_heads)
+        unreported = Signal(p.kv_heads)
+        unread = Signal(p.kv_heads)
 
         def of(context, happens) -> Value:
             """A bit for each kv head: it happens to that one."""

@@ -174,7 +174,8 @@ class Scheduler(Component[SchedulerParameters]):
                 m.d.sync += length.eq(0)
 
         # Reports pass when everything has been read; an eviction swaps rows meanwhile.
-        passes, free = Signal(), Signal()
+        passes = Signal()
+        free = Signal()
         m.d.comb += [
             # A report goes together with its swap. The sequence leaves `reporting` with the last
             # one, so the next command's token joins a cache whose rows have settled.

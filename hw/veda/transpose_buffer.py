@@ -66,9 +66,13 @@ class TransposeBuffer(Component[None]):
         d, tiles, i, o = self._lanes, self._tiles, self.i, self.o
 
         # Fill tile `filling` row by row; a full one waits to be emptied, column by column.
-        filling, emptying = Signal(range(tiles)), Signal(range(tiles))
-        row, column = Signal(range(d)), Signal(range(d))
-        fire, done, step = Signal(), Signal(), Signal()
+        filling = Signal(range(tiles))
+        emptying = Signal(range(tiles))
+        row = Signal(range(d))
+        column = Signal(range(d))
+        fire = Signal()
+        done = Signal()
+        step = Signal()
         # A tile of d by d words goes in by rows and out by columns, one of either a cycle.
         vector_first = Signal(init=1)  # the next row begins a vector
         full = Array(Signal(name=f"full_{n}") for n in range(tiles))

@@ -124,7 +124,8 @@ class TreeArray(ProductArray[TreeArrayParameters]):
     def _collect(self, m: Module, s, kinds) -> None:
         """The array's results `s`: scores are output, tiles' sums added up."""
         p, o, kind = self.parameters, self.o, kinds.o.payload
-        free, fire = Signal(), Signal()
+        free = Signal()
+        fire = Signal()
         waiting = Signal()  # an o is being summed, or was not accepted yet
         m.d.comb += [
             # Scores wait for it too: the core's flags belong to the head begun last.

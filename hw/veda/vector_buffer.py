@@ -34,7 +34,8 @@ class VectorBuffer(Component[None]):
         # Only whole vectors leave: this models a stage that begins when its predecessor has
         # finished (VEDA, Fig. 6, without element-serial scheduling).
         complete = Signal(range(self._length + 1))  # complete vectors in the queue
-        enters, leaves = Signal(), Signal()  # a vector's last beat does
+        enters = Signal()  # a vector's last beat
+        leaves = Signal()
         wiring.connect(m, wiring.flipped(i), queue.i)
         m.d.comb += [
             o.payload.eq(queue.o.payload),

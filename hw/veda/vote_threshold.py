@@ -126,7 +126,8 @@ class VoteThreshold(Component[VoteThresholdParameters]):
         # The root's remainder, at most twice the root; then the quotient's.
         remainder = Signal(n, reset_less=True)
         serial = Signal(p.sum_bits, reset_less=True)  # S1, shifted out bit by bit
-        multiplying, rooting = Signal(), Signal()
+        multiplying = Signal()
+        rooting = Signal()
         square_bit = self._squares(m, multiplying)
         bit = self._multiply(m, serial[0], self.a, LARGEST_WEIGHT, "mean", rooting)
         radicand_bit = self._radicand(m, square_bit, serial[0], total, multiplying)

@@ -209,9 +209,8 @@ def test_rules_and_room(plain, mode, depth):
 class GenerousCounter(CreditCounter):
     """Lends one more than there is."""
 
-    def ports(self) -> Ports:
-        p = self.parameters
-        return CreditCounterParameters(p.credits + 1)
+    def __init__(self, parameters: CreditCounterParameters):
+        super().__init__(CreditCounterParameters(parameters.credits + 1))
 
 
 FAULTS = {

@@ -6,7 +6,7 @@ import pytest
 from golden.arith.wide_exponent import FRACTION, inverse, powers
 from golden.kllm.softmax import softmax
 from hw.catalogue import find
-from hw.kllm.softmax import SoftmaxParameters
+from hw.kllm.softmax_parameters import SoftmaxParameters
 from sim.testbenches.kllm.softmax import build, real_rows, testbench
 from tests.support.arith.functions import ulp_errors
 from tests.support.campaign import suite_takes

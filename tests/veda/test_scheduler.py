@@ -30,7 +30,10 @@ class SchedulerSpec(Elaboratable):
         for port in (dut.vote_command, dut.report, dut.run, dut.head, dut.request):
             m.d.comb += Cover(~first & port.valid & ~port.ready, "a stalled beat")
         swapping = internals.signal("map.phase_state") != 0
+        joining = internals.signal("joining")
+        storing = internals.signal("sequence.phase_state") == 1  # numbered as the states are named
         m.d.comb += [
+            Assert(first | ~joining | storing, "a token without a slot while rows are read"),
             Assume(~dut.vote_report.valid | (~dut.lookup.valid & ~dut.request.valid)),
             Assert(first | ~swapping | ~dut.request.valid, "a request while slots are swapped"),
         ]
@@ -45,7 +48,10 @@ def test_proof():
 @pytest.mark.parametrize(
     ("line", "instead"),
     [
-        ("join(m, [rows.o], [self.request])", "join(m, [rows.o], [self.request], ~command.valid)"),
+        (
+            "join(m, [rows.o], [self.request])",
+            "join(m, [rows.o], [self.request], ~self.command.valid)",
+        ),
         ("(vote_report.valid & free)", "(vote_report.valid & ~command.valid)"),
     ],
     ids=["request", "report"],

@@ -17,7 +17,7 @@ from hw.kllm.outlier_split import OutlierSplitParameters
 from hw.kllm.pe_lane import PeLaneParameters
 from hw.kllm.product_table import ProductTableParameters
 from hw.kllm.rms_factor import RmsFactorParameters
-from hw.kllm.softmax import SoftmaxParameters
+from hw.kllm.softmax_parameters import SoftmaxParameters
 from hw.layout import FLAG, address, count, index, mask
 from hw.parameters import Parameters, require
 from hw.stream.memory_port import MemoryPort

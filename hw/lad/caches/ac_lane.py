@@ -153,7 +153,9 @@ class AcLane(Component[LadTileParameters]):
         # An adder for each element, whose operands and controls are registers: it fills the cycle.
         # `set` and `join` come while no operation is under way. A number less +0 is the same
         # number, -0 included.
-        alone, from_base, subtract = Signal(), Signal(), Signal()
+        alone = Signal()
+        from_base = Signal()
+        subtract = Signal()
         power = Mux(result.scaled, self.power, 0)
         m.d.sync += [
             alone.eq(self.set | self.join),

@@ -46,8 +46,11 @@ class CacheFetch(Component[LadTileParameters]):
         head = Signal(p.head_index, reset_less=True)
         # E and F come first, then B to D, then the two halves of one column after the other.
         index = Signal(range(p.cache_rows))
-        lane, number, half = Signal(range(LANES)), Signal(range(p.columns + 1)), Signal()
-        column, row = Signal(range(p.d)), Signal(range(p.cache_rows))
+        lane = Signal(range(LANES))
+        number = Signal(range(p.columns + 1))
+        half = Signal()
+        column = Signal(range(p.d))
+        row = Signal(range(p.cache_rows))
         in_columns = index >= p.cache_rows - 2 * p.d
         with m.Switch(lane):
             for n in range(LANES):

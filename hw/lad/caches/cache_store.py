@@ -156,7 +156,8 @@ class CacheStore(Component[LadTileParameters]):
         vector, lane, number = write.vector, write.lane, write.number
         first_column = Signal(range(p.d + 1))  # of the lane
         # The banks of this column or vector and of the next one, and the index in the latter.
-        bank, next_bank = Signal(range(LANES)), Signal(range(LANES))
+        bank = Signal(range(LANES))
+        next_bank = Signal(range(LANES))
         address = Signal(range(p.columns + 1))
         next_is_vector = Signal()
         for place, port in enumerate(reads):

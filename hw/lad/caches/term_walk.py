@@ -83,11 +83,14 @@ class TermWalk(Component[LadTileParameters]):
 
         # Walk: the term of change `number` that removes its old line, then, if there is one, the
         # `second` that adds its new line.
-        running, second = Signal(), Signal()
+        running = Signal()
+        second = Signal()
         number = Signal(range(p.updates))
         column = Signal(range(p.columns))
         record = Signal(_record_layout())
-        removes, more, final = Signal(), Signal(), Signal()
+        removes = Signal()
+        more = Signal()
+        final = Signal()
         mode = Signal(MODE_BITS)
         m.d.comb += [
             record.eq(Array(Value.cast(records[each]) for each in range(p.updates))[number]),

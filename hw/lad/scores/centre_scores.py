@@ -140,7 +140,8 @@ class CentreScores(Component[LadTileParameters]):
             QueueParameters(depth=p.vpu.credits.credits),
             shape=data.StructLayout({"own": FLAG, "position": p.position}),
         )
-        own, fire = Signal(), Signal()
+        own = Signal()
+        fire = Signal()
         arrives = response.valid & ~response.payload.table
         m.d.comb += [
             response.ready.eq(response.payload.table | (self.op.ready & tags.i.ready)),

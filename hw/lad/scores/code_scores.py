@@ -351,7 +351,8 @@ class CodeScores(Component[LadTileParameters]):
         buffer = Signal(data.ArrayLayout(capacity * step, p.d), reset_less=True)
         following = Signal(range(p.positions + 2))  # position of the next pair
         final = Signal()  # all rows are here
-        out, load = Signal(), Signal()
+        out = Signal()
+        load = Signal()
         rest = Signal.like(waiting)
         enough = waiting >= pair
         m.d.comb += [

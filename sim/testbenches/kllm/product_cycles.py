@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from golden.kllm.cycles import SoftmaxTiming, Timing, VectorWork, Work, core_cycles, listing_of
-from hw.kllm import softmax
+from hw.kllm import softmax_parameters as softmax
 from hw.kllm.core.core_parameters import BEAT, IN_FLIGHT, Table
 from hw.kllm.kllm_core import KllmCoreParameters
 

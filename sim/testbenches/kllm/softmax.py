@@ -4,7 +4,7 @@ import numpy as np
 
 from golden.kllm.softmax import softmax
 from golden.trace import Trace
-from hw.kllm.softmax import SoftmaxParameters
+from hw.kllm.softmax_parameters import SoftmaxParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.arith.operands import corners, random_floats
