@@ -3,10 +3,10 @@
 cocotb drives them, under the two stall patterns that differ most; the harness runs all
 (`test_every_block_harness.py`), in Verilator. The suite has the first preset of every block in
 Icarus, and both simulators for those of the streams and of Orizuru, as compiling for cocotb's
-Verilator takes most of the time. Everything else is in ``make campaign``: of datapaths without
-state all presets in Icarus, as their own tests compare every preset with its golden model on far
-more numbers; the paper's sizes in Verilator only. ``make sim`` runs first and default presets in
-both. Huge ones are tested where their block is.
+Verilator takes most of the time. Everything else is in ``make campaign``: first presets in both
+simulators, default ones and the papers' sizes in Verilator, others and datapaths without state in
+Icarus. ``make sim`` runs first and default presets in both. Huge ones are tested where their block
+is.
 """
 
 import pytest
@@ -22,9 +22,11 @@ from sim.drivers.harness.verilated import HUGE
 def simulators(block, preset: str) -> tuple[str, ...]:
     """Simulators to run a preset in: those that add something for the time they take."""
     first = preset == block.parameters_class.preset_name("first")
-    if issubclass(block.parameters_class, DatapathParameters) and not first:
-        return ("icarus",)
-    return ("verilator",) if preset == "paper" and not first else SIMULATORS
+    if first:
+        return SIMULATORS
+    simple = issubclass(block.parameters_class, DatapathParameters)
+    large = preset in ("paper", block.parameters_class.preset_name("default"))
+    return ("verilator",) if large and not simple else ("icarus",)
 
 
 def marks(block, preset: str, simulator: str) -> tuple:
