@@ -29,10 +29,16 @@ def lint(block: Block, parameters: Parameters) -> None:
 
 
 def check(design: Design) -> None:
-    """Check one design, as ``lint`` does.
+    """Check one design, as ``lint`` does."""
+    check_with_verilator(design)
+    check_with_yosys(design)
 
-    Verilator checks the modules of a vast design one by one, and so misses faults across modules,
-    such as a combinational loop.
+
+def check_with_verilator(design: Design) -> None:
+    """All warnings but the waived ones are errors.
+
+    The modules of a vast design are checked one by one, which misses faults across modules, such as
+    a combinational loop.
     """
     with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
         source = Path(scratch) / f"{design.module}.v"
@@ -51,7 +57,13 @@ def check(design: Design) -> None:
                 source.write_text(text)
                 stubs.write_text(parts)
                 _check([*command, str(stubs), "--top-module", name], "Verilator", design)
-        source.write_text(verilog)
+
+
+def check_with_yosys(design: Design) -> None:
+    """No latches, no black boxes, nothing undriven or driven twice."""
+    with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
+        source = Path(scratch) / f"{design.module}.v"
+        source.write_text(unwaived(design.verilog))
         script = "; ".join(
             [
                 f"read_verilog {source.name}",
