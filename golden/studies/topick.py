@@ -103,8 +103,8 @@ def study(tokens: int, results: Results, extras: dict) -> Study:
         " heads of a group share their keys and values, so that a row which one of them needs is"
         " read; the paper's models have no groups, hence figures for each query head alone too."
         " With `bit_exact` the arithmetic is the core's: scores as binary logarithms with 10"
-        " fraction bits, terms of 12 bits, probabilities rounded to the nearest of 12 bits. The"
-        " value of a token whose probability is 0 in 12 bits is not read, and the newest token is"
+        " fraction bits, terms of 12 bits, probabilities of 17 fraction bits, divided by their sum."
+        " The value of a token whose probability rounds to 0 is not read, and the newest token is"
         " never pruned.",
         claims,
         [
