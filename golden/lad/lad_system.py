@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from golden.attention.decode_core import fits
 from golden.lad.lad_tile import HeadStep, LadTile, TileSizes
 
 
@@ -62,9 +63,11 @@ class LadSystem:
     ) -> list[HeadStep]:
         """A job: queries float16[heads, d] and the new rows float16[kv heads, d] of K and V.
 
-        The results are in the order of the heads.
+        The results are in the order of the heads; a refused job has none.
         """
-        shares, group = self.shares(heads, group)
+        if not self.fits(1 if restart else n, heads, group):
+            return []
+        shares = self.shares(heads, group)
         found: dict[int, HeadStep] = {}
         for number, (tile, chosen) in enumerate(zip(self.tiles, shares, strict=True)):
             if chosen:
@@ -76,27 +79,29 @@ class LadSystem:
     def prefetch(self, n: int, heads: int, group: int, most: int) -> None:
         """Load rows of at most `most` active positions of each head for the next step.
 
+        A job that does not fit is refused and changes nothing.
+
         n
             Positions of the last step.
         """
-        shares, group = self.shares(heads, group)
-        for tile, chosen in zip(self.tiles, shares, strict=True):
+        shares = self.shares(heads, group) if self.fits(n, heads, group) else []
+        for tile, chosen in zip(self.tiles, shares, strict=bool(shares)):
             if chosen:
                 tile.prefetch(n, len(chosen), group, most)
 
-    def shares(self, heads: int, group: int) -> tuple[list[list[int]], int]:
-        """Each tile's heads of a job, ascending, and the heads of a kv head.
+    def fits(self, n: int, heads: int, group: int) -> bool:
+        """Whether a job of `n` positions and these heads is accepted, not refused."""
+        if not self.numbers_fit(n, heads, group):
+            return False
+        return max(map(len, self.shares(heads, group))) <= self.tile_sizes.heads
 
-        Numbers out of range count as 1, and so does `heads` if they are more than fit.
-        """
-        group = group if 1 <= group <= self.tile_sizes.heads else 1
-        heads = heads if 1 <= heads <= self.sizes.heads else 1
-        found = self._divide(heads, group)
-        fits = all(len(share) <= self.tile_sizes.heads for share in found)
-        if fits and -(-heads // group) <= self.sizes.kv_heads:
-            return found, group
-        return self._divide(1, group), group
+    def numbers_fit(self, n: int, heads: int, group: int) -> bool:
+        """The same, but for the heads of each tile."""
+        size = self.sizes
+        known = 1 <= n <= size.positions and group <= self.tile_sizes.heads
+        return known and fits(heads, group, size.heads, size.kv_heads)
 
-    def _divide(self, heads: int, group: int) -> list[list[int]]:
+    def shares(self, heads: int, group: int) -> list[list[int]]:
+        """Each tile's heads of a job, ascending."""
         count = len(self.tiles)
         return [[h for h in range(heads) if h // group % count == t] for t in range(count)]

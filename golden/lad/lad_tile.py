@@ -6,6 +6,7 @@ import numpy as np
 
 from golden.arith.adder_tree import adder_tree
 from golden.arith.float_multiply import float_multiply
+from golden.attention.decode_core import fits
 from golden.lad.ac import Caches, attend, update
 from golden.lad.apid import identify
 from golden.lad.arithmetic import ARITHMETICS
@@ -24,7 +25,7 @@ class HeadStep:
     o, invalid
         Output float16[d].
     report
-        As the tile's.
+        As the tile's, whose ``error`` is 0: a refused job has no heads.
     s, m
         Scores of all positions, float16[n], as EAS has them, and their maximum.
     active
@@ -50,7 +51,7 @@ class HeadStep:
 
 @dataclass(frozen=True)
 class _Job:
-    """A job as the tile accepts it: ``n`` from 1 to the number of positions."""
+    """A step: its number of positions, 1 with ``restart``; ``invalid`` before the first one."""
 
     n: int
     restart: bool
@@ -124,15 +125,17 @@ class LadTile:
         k: np.ndarray,
         v: np.ndarray,
     ) -> list[HeadStep]:
-        """A job: queries float16[heads, d] and the new rows float16[kv heads, d] of K and V."""
-        size = self.sizes
-        too_long = n > size.positions and not restart
-        n = 1 if restart or n == 0 else int(min(n, size.positions))
-        heads, group = self.accepted(heads, group)
+        """A job: queries float16[heads, d] and the new rows float16[kv heads, d] of K and V.
+
+        A job that does not fit is refused: it has no results and changes nothing.
+        """
+        if not self.fits(1 if restart else n, heads, group):
+            return []
+        n = 1 if restart else n
         self._begun = self._begun or restart
         if restart:
             self._prefetched = {}
-        job = _Job(n, restart, bool(too_long or not self._begun))
+        job = _Job(n, restart, not self._begun)
         results = []
         for head in range(heads):
             kv_head = head // group
@@ -145,23 +148,25 @@ class LadTile:
     def prefetch(self, n: int, heads: int, group: int, most: int) -> int:
         """Load rows of at most `most` active positions of each head for the next step; their sum.
 
+        A job that does not fit is refused and changes nothing.
+
         n
             Positions of the last step.
         """
+        if not self.fits(n, heads, group):
+            return 0
         left = self.sizes.prefetch
         self._prefetched = {}
-        for head in range(self.accepted(heads, group)[0]):
-            words = self.rows("g", head).reshape(-1)[: min(n, self.sizes.positions)]
+        for head in range(heads):
+            words = self.rows("g", head).reshape(-1)[:n]
             self._prefetched[head] = np.flatnonzero(words >> 15)[: min(most, left)]
             left -= len(self._prefetched[head])
         return self.sizes.prefetch - left
 
-    def accepted(self, heads: int, group: int) -> tuple[int, int]:
-        """`heads` and `group` of a job as the tile accepts them: 1 where they are out of range."""
+    def fits(self, n: int, heads: int, group: int) -> bool:
+        """Whether a job of `n` positions and these heads is accepted, not refused."""
         size = self.sizes
-        group = group if 1 <= group <= size.heads else 1
-        heads = heads if 1 <= heads <= size.heads else 1
-        return heads if -(-heads // group) <= size.kv_heads else 1, group
+        return 1 <= n <= size.positions and fits(heads, group, size.heads, size.kv_heads)
 
     def _part(self, memory: np.ndarray, table: str, part: int) -> np.ndarray:
         base, stride = self.sizes.layout[table]
@@ -288,6 +293,7 @@ class LadTile:
             "updated": made.updated,
             "above": made.above,
             "rows": rows,
+            "error": 0,
         }
         invalid = job.invalid or bad or made.infinite
         large = np.flatnonzero(exact[:old])

@@ -3,7 +3,7 @@
 import dataclasses
 from functools import cached_property
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hw.component import Component
@@ -52,6 +52,12 @@ class HeadOrderParameters(Parameters):
     def fits(self, heads: int, group: int) -> bool:
         """Whether a step has at least one head, and no more heads or kv heads than there are."""
         return 1 <= heads <= min(self.heads, self.kv_heads * group)
+
+    def misfits(self, command) -> Value:
+        """The same in hardware: whether ``heads`` and ``group`` of a command do not fit."""
+        heads, group = command.heads, command.group
+        # Rows of more kv heads than there are would be beyond the memory.
+        return (heads == 0) | (heads > self.heads) | (heads > group * self.kv_heads)
 
     def batches(self, heads: int, group: int) -> list[int]:
         """Heads of each batch of a step, in order."""

@@ -71,13 +71,7 @@ class StepSequence(Component[HeadOrderParameters]):
         # each batch, so no read of a step can overtake the write of its new token.
         offered = command.payload
         m.d.comb += [
-            # Rows of more kv heads than there are would be beyond the memory.
-            self.refused.eq(
-                (offered.heads == 0)
-                | (offered.heads > p.heads)
-                | (offered.heads > offered.group * p.kv_heads)
-                | self.refuse
-            ),
+            self.refused.eq(p.misfits(offered) | self.refuse),
             store.payload.value.eq(value),
             store.payload.kv_head.eq(batch.kv_head),
             run.payload.value.eq(value),

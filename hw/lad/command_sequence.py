@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 
 from hw.component import Component
 from hw.lad.head_stores import HELD
@@ -23,10 +23,9 @@ class CommandSequence(Component[LadTileParameters]):
                      ├→ prefetch: heads ─→ Prefetch
                      └→ linear layer ─→ Linear
 
-    Every `group` heads share a kv head, so `heads` / `group`, rounded up, may not exceed
-    `kv_heads`; both count as 1 where they are 0 or too large. `n` counts as 1 where it is 0, as
-    `positions` where it is above, and then the command is `invalid`; so is one before the first
-    `restart` since reset.
+    A command that does not fit (see :class:`hw.lad.lad_tile.LadTile`) is refused: it changes
+    nothing but that `error` is high for a cycle. A command before the first `restart` since reset
+    is `invalid`.
 
     Cycles: a command of h heads takes ceil(h / `group`) + 2 to its first head.
     """
@@ -35,14 +34,15 @@ class CommandSequence(Component[LadTileParameters]):
         p = self.parameters
         ports: dict[str, Any] = {
             "command": stream_in(p.command_layout),
-            "n": wire_out(p.number, "Number of positions of the command, as checked."),
+            "n": wire_out(p.number, "Number of positions of the command, 1 with `restart`."),
             "heads": wire_out(range(p.heads + 1), "Number of heads of the command."),
             "restart": wire_out(FLAG, "The command begins a sequence."),
-            "invalid": wire_out(FLAG, "The command does not fit and is refused."),
+            "invalid": wire_out(FLAG, "No sequence has begun since reset."),
+            "error": wire_out(1, "A command is refused; high for a cycle."),
             "head": stream_out(score_command_layout(p)),
             "identified": wire_in(1, "EAS has finished a head."),
             "release": wire_in(1, "A head's store is free again."),
-            "settled": wire_in(1, "Nothing of a head is left behind EAS."),
+            "settled": wire_in(1, "Nothing of a head is left behind EAS, and no report."),
             "empty": wire_out(1, "Rows that were loaded ahead are out of date."),
         }
         if p.prefetch:
@@ -62,7 +62,7 @@ class CommandSequence(Component[LadTileParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
-        job = Signal(p.command_layout, reset_less=True)  # checked
+        job = Signal(p.command_layout, reset_less=True)
         begun = Signal()  # a sequence, since reset
         head = Signal(range(p.heads + 1))
         kv_head = Signal(p.kv_head_index)
@@ -86,32 +86,31 @@ class CommandSequence(Component[LadTileParameters]):
             with m.If(place + 1 == job.group):
                 m.d.sync += [place.eq(0), kv_head.eq(kv_head + 1)]
 
-        # Heads that as many kv heads would cover, to check the command.
-        covered = Signal(range(2 * p.heads + 1))
-        kv_heads = Signal(range(p.kv_heads + 1))
+        covered = Signal(range(2 * p.heads + 1))  # heads of the kv heads counted
         with m.FSM():
             with m.State("IDLE"):
                 # A command is checked as it is accepted; its heads are counted from 0.
                 m.d.comb += self.command.ready.eq(1)
-                m.d.sync += [x.eq(0) for x in (head, kv_head, place, covered, kv_heads)]
+                m.d.sync += [x.eq(0) for x in (head, kv_head, place, covered)]
                 with m.If(self.command.valid):
-                    self._check(m, job, begun)
                     m.next = "COUNT"
-                    if p.weights:
-                        with m.If(self.command.payload.pieces != 0):
-                            m.next = "LINEAR"
+                    self._accept(m, job, begun)
             with m.State("COUNT"):
                 # Heads of one kv head after the other, until all heads of the command are covered.
-                # If the kv heads do not suffice, the command has one head.
                 with m.If(covered >= job.heads):
                     m.next = "HEAD"
                     if p.prefetch:
                         with m.If(job.prefetch != 0):
                             m.next = "PREFETCH"
-                with m.Elif(kv_heads == p.kv_heads):
-                    m.d.sync += [job.heads.eq(1), covered.eq(1)]
                 with m.Else():
-                    m.d.sync += [covered.eq(covered + job.group), kv_heads.eq(kv_heads + 1)]
+                    m.d.sync += covered.eq(covered + job.group)
+            with m.State("REFUSED"):
+                # A command that cannot be computed is reported and changes nothing.
+                m.d.comb += self.error.eq(1)
+                m.next = "REPORT"
+            with m.State("REPORT"):
+                with m.If(self.settled):
+                    m.next = "IDLE"
             with m.State("HEAD"):
                 # A head begins when there is a store for its scores.
                 with m.If(head == job.heads):
@@ -153,52 +152,49 @@ class CommandSequence(Component[LadTileParameters]):
                 m.next = "IDLE"
 
     def _linear_states(self, m: Module, job) -> None:
-        layer = self.linear
+        p, layer = self.parameters, self.linear
+        fits = Signal(name="layer_fits")
         with m.State("LINEAR"):
-            # The layer is idle, so that it accepts its command in one cycle.
+            # Its numbers are checked a cycle after the others, because of their product. The layer
+            # is idle, so that it accepts its command in one cycle.
             m.d.comb += [
-                layer.valid.eq(1),
-                layer.payload.vectors.eq(Mux(job.heads > VPUS, VPUS, job.heads)),
+                fits.eq(
+                    (job.heads != 0)
+                    & (job.heads <= min(VPUS, p.heads))
+                    & (job.pieces <= PIECES)
+                    & (job.rows != 0)
+                    & (job.row + job.rows * job.pieces <= p.weights)
+                ),
+                layer.valid.eq(fits),
+                layer.payload.vectors.eq(job.heads),
                 layer.payload.pieces.eq(job.pieces),
                 layer.payload.row.eq(job.row),
                 layer.payload.rows.eq(job.rows),
             ]
             m.next = "PRODUCTS"
+            with m.If(~fits):
+                m.next = "REFUSED"
         with m.State("PRODUCTS"):
             # The layer has all VPUs until its last row is output.
             with m.If(~self.multiplying):
                 m.next = "IDLE"
 
-    def _check(self, m: Module, job, begun: Signal) -> None:
-        """A new command, with numbers that are 0 or out of range replaced."""
+    def _accept(self, m: Module, job, begun: Signal) -> None:
+        """A new command: a step, unless it says otherwise."""
         p = self.parameters
         offered = self.command.payload
-        n = offered.n
-        too_long = n > p.positions
-        bad_heads = (offered.heads == 0) | (offered.heads > p.heads)
-        bad_group = (offered.group == 0) | (offered.group > p.heads)
-        m.d.sync += [
-            job.n.eq(Mux((n == 0) | offered.restart, 1, Mux(too_long, p.positions, n))),
-            job.heads.eq(Mux(bad_heads, 1, offered.heads)),
-            job.group.eq(Mux(bad_group, 1, offered.group)),
-            job.restart.eq(offered.restart),
-            begun.eq(begun | offered.restart),
-            self.invalid.eq(~(begun | offered.restart) | (too_long & ~offered.restart)),
-        ]
-        if p.prefetch:
-            # Rows are kept for one step of the same sequence.
-            m.d.sync += job.prefetch.eq(offered.prefetch)
-            is_prefetch = offered.prefetch != 0
-            m.d.comb += self.empty.eq(is_prefetch | offered.restart)
-            with m.If(is_prefetch):
-                # The step before is looked at, which a new sequence does not have.
-                m.d.sync += [begun.eq(begun), job.n.eq(Mux(too_long, p.positions, n))]
+        # The first token of a sequence is position 0, whatever `n` is.
+        bad_n = (offered.n == 0) | (offered.n > p.positions)
+        layer: Value = offered.pieces != 0 if p.weights else Const(0)
+        ahead: Value = (offered.prefetch != 0) & ~layer if p.prefetch else Const(0)
+        begins = offered.restart & ~layer & ~ahead
+        m.d.sync += [job.eq(offered), job.n.eq(Mux(begins, 1, offered.n))]
+        with m.If(p.order.misfits(offered) | (bad_n & ~begins)):
+            m.next = "REFUSED"
+        with m.Else():
+            m.d.sync += [begun.eq(begun | begins), self.invalid.eq(~(begun | begins))]
+            # Rows loaded ahead are kept for one step of the same sequence.
+            m.d.comb += self.empty.eq(ahead | begins)
         if p.weights:
-            pieces, rows = offered.pieces, offered.rows
-            m.d.sync += [
-                job.pieces.eq(Mux(pieces > PIECES, PIECES, pieces)),
-                job.row.eq(offered.row),
-                job.rows.eq(Mux(rows == 0, 1, rows)),
-            ]
-            with m.If(pieces != 0):
-                m.d.sync += begun.eq(begun)
+            with m.If(layer):
+                m.next = "LINEAR"

@@ -34,8 +34,8 @@ class LadSystem(Component[LadSystemParameters]):
     A tile's rows of memory are its own: tile t's begin at row t * ``parameters.tile_rows``, mapped
     as ``parameters.tile.regions``.
 
-    Errors: as :class:`LadTile`'s. `group` counts as 1 also if a tile has fewer heads, and `heads`
-    also if a tile's part of them is more than it has; up to `heads` / `kv_heads` heads a group
+    Errors: as :class:`LadTile`'s; a command is refused, too, if its group is larger than a tile's
+    number of heads, or a tile's part of the heads is; up to `heads` / `kv_heads` heads a group
     always fit. A tile's heads are ``invalid`` until a command with `restart` has given it a head.
 
     Throughput: the port takes one request a cycle from all tiles in turn (round robin), so tiles
@@ -70,7 +70,7 @@ class LadSystem(Component[LadSystemParameters]):
                 p.output_layout,
                 "One for each head of the command, in any order of heads of different tiles.",
             ),
-            "report": stream_out(p.report_layout, "Likewise."),
+            "report": stream_out(p.report_layout, "Likewise; refused commands."),
         }
 
     def elaborate(self, platform):
@@ -88,16 +88,20 @@ class LadSystem(Component[LadSystemParameters]):
         steps = Signal(init=1)  # the command is a token's step, with rows, o and reports
         if p.prefetch:
             m.d.comb += steps.eq(job.prefetch == 0)
-        self._sequence(m, tiles, job, kv_heads, begin, remaining, steps)
+        refused = Signal()  # a command is refused, and to be reported
+        reported = Signal()  # that report is accepted
+        self._sequence(m, tiles, job, kv_heads, begin, remaining, steps, refused, reported)
 
         kv_rows, q_rows = 2 * kv_heads, job.heads
         self._deal(m, "kv", self.kv, [t.kv for t in tiles], begin & steps, kv_rows, 2)
         self._deal(m, "q", self.q, [t.q for t in tiles], begin & steps, q_rows, job.group)
         self._connect_memory(m, tiles)
-        self._collect(m, tiles, job.group, begin, remaining)
+        self._collect(m, tiles, job.group, begin, remaining, refused, reported)
         return m
 
-    def _sequence(self, m, tiles, job, kv_heads, begin, remaining, steps) -> None:
+    def _sequence(
+        self, m, tiles, job, kv_heads, begin, remaining, steps, refused, reported
+    ) -> None:
         """Count the heads of each tile, give each tile its command, wait for all tiles."""
         p = self.parameters
         offered = self.command.payload
@@ -108,7 +112,16 @@ class LadSystem(Component[LadSystemParameters]):
         rest = Signal.like(covered)
         group = Signal.like(covered)  # heads of the next kv head
         pending = Signal(p.tiles)  # tiles that have not accepted their command
+        fits = Signal()  # the command that is offered, as far as its numbers alone say
+        begins: Value = offered.restart
+        if p.prefetch:
+            begins = begins & (offered.prefetch == 0)
         m.d.comb += [
+            fits.eq(
+                ~p.order.misfits(offered)
+                & (offered.group <= p.tile.heads)
+                & (begins | ((offered.n != 0) & (offered.n <= p.positions)))
+            ),
             rest.eq(job.heads - covered),
             group.eq(Mux(rest < job.group, rest, job.group)),
         ]
@@ -125,15 +138,15 @@ class LadSystem(Component[LadSystemParameters]):
                 m.d.comb += self.command.ready.eq(1)
                 m.d.sync += [x.eq(0) for x in (covered, kv_heads, turn, *shares)]
                 with m.If(self.command.valid):
-                    # Numbers out of range count as 1.
-                    bad_heads = (offered.heads == 0) | (offered.heads > p.heads)
-                    bad_group = (offered.group == 0) | (offered.group > p.tile.heads)
-                    m.d.sync += [
-                        job.eq(offered),
-                        job.heads.eq(Mux(bad_heads, 1, offered.heads)),
-                        job.group.eq(Mux(bad_group, 1, offered.group)),
-                    ]
+                    m.d.sync += job.eq(offered)
                     m.next = "COUNT"
+                    with m.If(~fits):
+                        m.next = "REFUSED"
+            with m.State("REFUSED"):
+                # A command that cannot be computed is reported and changes nothing.
+                m.d.comb += refused.eq(1)
+                with m.If(reported):
+                    m.next = "ATTEND"
             with m.State("COUNT"):
                 # A kv head a cycle.
                 with m.If(rest == 0):
@@ -143,10 +156,9 @@ class LadSystem(Component[LadSystemParameters]):
                         pending.eq(Cat(of_tile != 0 for of_tile in shares)),
                     ]
                     m.next = "DEAL"
-                with m.Elif((kv_heads == p.kv_heads) | (share + group > p.tile.heads)):
-                    # Too many: the command has one head.
-                    m.d.sync += [job.heads.eq(1), covered.eq(1), kv_heads.eq(1)]
-                    m.d.sync += [of_tile.eq(n == 0) for n, of_tile in enumerate(shares)]
+                with m.Elif(share + group > p.tile.heads):
+                    # Too many heads for a tile.
+                    m.next = "REFUSED"
                 with m.Else():
                     m.d.sync += [
                         covered.eq(covered + group),
@@ -165,6 +177,10 @@ class LadSystem(Component[LadSystemParameters]):
                 # A tile accepts a command when all writes of the one before have been accepted.
                 with m.If((remaining == 0) & Cat(tile.command.ready for tile in tiles).all()):
                     m.next = "IDLE"
+        self._command(m, tiles, job, shares, pending)
+
+    def _command(self, m: Module, tiles: list[LadTile], job, shares: list, pending) -> None:
+        """The `pending` tiles' commands, each with its share of the heads."""
         for number, (tile, of_tile) in enumerate(zip(tiles, shares, strict=True)):
             command = tile.command.payload
             m.d.comb += tile.command.valid.eq(pending[number])
@@ -234,12 +250,24 @@ class LadSystem(Component[LadSystemParameters]):
             with m.If(chosen):
                 m.d.comb += response.ready.eq(tile.response.ready)
 
-    def _collect(self, m: Module, tiles: list[LadTile], group, begin, remaining) -> None:
+    def _collect(
+        self, m: Module, tiles: list[LadTile], group, begin, remaining, refused, reported
+    ) -> None:
         """Outputs and reports of the tiles, one at a time, with the numbers of their heads."""
         p = self.parameters
-        inputs = ArbiterParameters(inputs=p.tiles)
-        m.submodules.outputs = outputs = Arbiter(inputs, shape=p.head_output_layout)
-        m.submodules.reports = reports = Arbiter(inputs, shape=p.report_layout)
+        m.submodules.outputs = outputs = Arbiter(
+            ArbiterParameters(inputs=p.tiles), shape=p.head_output_layout
+        )
+        m.submodules.reports = reports = Arbiter(
+            ArbiterParameters(inputs=p.tiles + 1), shape=p.report_layout
+        )
+        # The last input is of refused commands.
+        refusal = reports.i[p.tiles]
+        m.d.comb += [
+            refusal.valid.eq(refused),
+            refusal.payload.error.eq(1),
+            reported.eq(refusal.ready),
+        ]
         for number, tile in enumerate(tiles):
             for name, of_tile, port in (
                 ("o", tile.o, outputs.i[number]),

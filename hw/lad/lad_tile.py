@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 
 from hw.component import Component
@@ -50,11 +50,13 @@ class LadTile(Component[LadTileParameters]):
     :attr:`LadTileParameters.regions`. A command waits until all of the last one's writes have been
     accepted.
 
-    Errors: `n` of 0 counts as 1, `n` above `positions` as `positions`, its heads ``invalid``; so
-    are all heads before the first `restart` after a reset. `heads` or `group` of 0 or out of range
-    count as 1, and `heads` too if that takes more than `kv_heads`. An infinite or NaN score of an
-    active position, a denominator that is not a number above 0 and an infinite or NaN output make a
-    head ``invalid``; no term with a NaN enters the caches.
+    Errors: a command is refused if `n` is 0 or above `positions` without `restart`, or if its heads
+    do not fit (:meth:`hw.attention.head_order.HeadOrderParameters.fits`); a linear layer if it has
+    no or more than six or `heads` vectors, more than 16 pieces, no rows, or rows beyond `weights`.
+    It has no rows, changes nothing, and is answered by one ``report`` with ``error``. Heads before
+    the first `restart` after a reset are ``invalid``. An infinite or NaN score of an active
+    position, a denominator that is not a number above 0 and an infinite or NaN output make a head
+    ``invalid``; no term with a NaN enters the caches.
 
     Cycles: see docs/lad.md.
 
@@ -81,7 +83,8 @@ class LadTile(Component[LadTileParameters]):
             **p.memory.ports(),
             "o": stream_out(p.output_layout, "One for each head, in order."),
             "report": stream_out(
-                p.report_layout, "One for each head, in order, when its caches are written."
+                p.report_layout,
+                "One for each head, in order, when its caches are written; refused commands.",
             ),
         }
         if p.weights:
@@ -298,12 +301,17 @@ class LadTile(Component[LadTileParameters]):
             m.d.sync += self.report.valid.eq(0)
         with m.If(reported & ac.settled):
             m.d.sync += [self.report.valid.eq(1), reported.eq(0)]
+        # A command is refused only while no head is in the tile, and no report waits.
+        with m.If(sequence.error):
+            report = self.report.payload
+            m.d.sync += [self.report.valid.eq(1), Value.cast(report).eq(0), report.error.eq(1)]
 
     def _report(self, m: Module, sequence, scores, fetched, md: Md) -> None:
         report = self.report.payload
         caches = Mux(sequence.restart, 0, self.parameters.cache_rows)
         m.d.sync += [
             report.n.eq(sequence.n),
+            report.error.eq(0),
             report.centres.eq(scores.centres),
             report.large.eq(scores.large),
             report.rows.eq(scores.rows + caches + fetched.rows),

@@ -7,6 +7,7 @@ from typing import Any
 from amaranth.lib import data
 
 from hw.arith.float_format import FP16, FP32
+from hw.attention.head_order import HeadOrderParameters
 from hw.lad.apid_parameters import MODE_BITS
 from hw.lad.tile_sizes import COUNT_BITS, TileSizes
 from hw.layout import FLAG, address, count, index, position
@@ -23,6 +24,11 @@ PIECES = 16
 @dataclasses.dataclass(frozen=True)
 class LadTileParameters(TileSizes):
     __doc__ = TileSizes.__doc__
+
+    @functools.cached_property
+    def order(self) -> HeadOrderParameters:
+        """Which `heads` and `group` of a command fit."""
+        return HeadOrderParameters(self.heads, self.kv_heads)
 
     @functools.cached_property
     def row_layout(self) -> data.ArrayLayout:
@@ -87,7 +93,8 @@ class LadTileParameters(TileSizes):
         """One token of a sequence.
 
         ``n``: positions, the new one included, so one more than in the last step. ``heads``, of
-        which each ``group`` shares a kv head. ``restart``: the sequence begins; ``n`` counts as 1.
+        which each ``group`` shares a kv head. ``restart``: the sequence begins, with one position
+        whatever ``n`` is.
         ``prefetch``, if not 0: no step, but rows of at most `prefetch` positions of each head that
         were active in the last step, of ``n`` positions, are loaded ahead of the next command.
         ``pieces``, if not 0: no step, but a linear layer of `heads` vectors, at most 6, of `pieces`
@@ -118,10 +125,11 @@ class LadTileParameters(TileSizes):
     def report_layout(self) -> data.StructLayout:
         """What a head-step did: ``n``; centres, positions with a large mode, active ones, newly
         active ones, active ones whose rows had been prefetched, updated ones, those above m; rows
-        read.
+        read. ``error``: no head-step, but a command was refused; all other fields are 0.
         """
         names = "n", "centres", "large", "active", "fresh", "hits", "updated", "above"
-        return data.StructLayout({**dict.fromkeys(names, self.number), "rows": self.rows_count})
+        fields = {**dict.fromkeys(names, self.number), "rows": self.rows_count, "error": FLAG}
+        return data.StructLayout(fields)
 
     @functools.cached_property
     def entry_layout(self) -> data.StructLayout:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data
 
+from hw.attention.head_order import HeadOrderParameters
 from hw.layout import FLAG, FixedPoint, Integer, count, index, integer, position
 from hw.parameters import Parameters, require
 from hw.stream.memory_port import MemoryPort
@@ -164,19 +165,23 @@ class TopickCoreParameters(Parameters):
     cycles_exact = False
     """Pruning decides by timing; without it, see :meth:`cycles`."""
 
-    def cycles(self, work: Sequence[TokenWork], memory_latency: int = 1) -> int:
+    def cycles(self, work: Sequence[TokenWork | None], memory_latency: int = 1) -> int:
         """Cycles from a command offered to its last o accepted, if every chunk of K and V is read.
 
         Without stalls, and of the core without pruning: exact for a head in each group, otherwise
         within 12 cycles for each further head of a group, if there are 16 rows or more in a lane.
 
         work
-            Work of each command.
+            Work of each command, or None for one that is refused.
         memory_latency
             Cycles from every request to its response.
         """
         total = 0
-        for tokens, heads, kv_heads in work:
+        for command in work:
+            if command is None:
+                total += 2
+                continue
+            tokens, heads, kv_heads = command
             turns = -(-kv_heads // self.groups) * -(-heads // kv_heads)  # heads of a group
             rows = -(-tokens // self.lanes_per_head)
             start = 33 + 8 * kv_heads + self.share_bits + self.lanes_per_head - 1
@@ -223,6 +228,11 @@ class TopickCoreParameters(Parameters):
         if self.groups == 1:
             return 2
         return self.kv_heads_of_lane * -(-self.heads // self.kv_heads)
+
+    @functools.cached_property
+    def order(self) -> HeadOrderParameters:
+        """Which `heads` and `group` of a command fit."""
+        return HeadOrderParameters(self.heads, self.kv_heads)
 
     @functools.cached_property
     def lane(self) -> PeLaneParameters:
@@ -372,7 +382,8 @@ class TopickCoreParameters(Parameters):
         """A token's last decision.
 
         ``head``; ``token``; ``chunk``: the last one of its key that was read; ``kept``: otherwise
-        it is pruned; ``last`` of the head in this lane.
+        it is pruned; ``last`` of the head in this lane. ``error``: no decision, but a command was
+        refused; lane 0 reports it, with 0 in all other fields.
         """
         return data.StructLayout(
             {
@@ -381,5 +392,6 @@ class TopickCoreParameters(Parameters):
                 "chunk": index(range(self.lane.chunks)),
                 "kept": FLAG,
                 "last": FLAG,
+                "error": FLAG,
             }
         )

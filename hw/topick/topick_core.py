@@ -54,9 +54,10 @@ class TopickCore(Component[TopickCoreParameters]):
     nearest; o and ``total`` are exact for these p. Overflow: none, because the probabilities of a
     head add up to less than 2.
 
-    Errors: a command's `tokens`, `heads` or `group` of 0 or out of range counts as 1, and so does
-    `heads` if that takes more than `kv_heads` kv heads. A query's or row's codes out of the scale's
-    range must be saturated by the host. A response that was not requested waits.
+    Errors: a command of no tokens or of more than `tokens`, or of heads that do not fit
+    (:meth:`hw.attention.head_order.HeadOrderParameters.fits`), is refused. It has no rows, changes
+    nothing, and is answered by one ``report`` of lane 0 with ``error``. A query's or row's codes
+    out of the scale's range must be saturated by the host. A response that was not requested waits.
 
     Latency and throughput: a lane takes a chunk per cycle, of K or of V, so a head takes at least
     its number of chunks divided by lanes_per_head. Besides, the lanes wait at a head's beginning
@@ -96,7 +97,8 @@ class TopickCore(Component[TopickCoreParameters]):
                 "Chunks read, in any order; with `pruning` off in the order of the requests.",
             ).array(p.lanes),
             "report": stream_out(
-                p.report_layout, "A beat for each token of a head, when it is pruned or kept."
+                p.report_layout,
+                "A beat for each token of a head, when it is pruned or kept; refused commands.",
             ).array(p.lanes),
             "o": stream_out(
                 p.output_layout, "One for each head, in any order of heads of different groups."
@@ -113,7 +115,8 @@ class TopickCore(Component[TopickCoreParameters]):
         m = Module()
         p = self.parameters
         job = Signal(p.command_layout)
-        begin = Signal()  # a command is accepted
+        begin = Signal()  # a command is accepted and not refused
+        refusing = Signal()  # a refused command is to be reported
         known = Signal()  # its number of kv heads is known
         stored = Signal()  # its rows of K and V are in memory
         left = Signal(range(p.heads + 1))  # heads whose o has not left
@@ -128,20 +131,24 @@ class TopickCore(Component[TopickCoreParameters]):
         m.submodules.store = store = RowStore(p.row_store)
         wiring.connect(m, wiring.flipped(self.kv), store.kv)
         # Rows first, then heads: a query may need the new token's own rows.
-        self._sequence(m, store, job, begin, known, stored, left)
-        self._connect_lanes(m, groups, store)
+        self._sequence(m, store, job, begin, refusing, known, stored, left)
+        self._connect_lanes(m, groups, store, refusing)
         self._dispatch(m, groups, job, begin, known, stored)
         self._collect(m, groups, left)
         return m
 
-    def _sequence(self, m, store, job, begin, known, stored, left) -> None:
-        """A command: count its kv heads, store their rows, wait for its heads."""
+    def _sequence(self, m, store, job, begin, refusing, known, stored, left) -> None:
+        """A command: count its kv heads, store their rows, wait for its heads; or refuse it."""
         p = self.parameters
         offered = self.command.payload
         covered = Signal(range(2 * p.heads + 1))  # query heads of the kv heads counted so far
         kv_heads = Signal(range(p.kv_heads + 1))
+        refused = Signal()  # the command that is offered
         command = store.command
         m.d.comb += [
+            refused.eq(
+                (offered.tokens == 0) | (offered.tokens > p.tokens) | p.order.misfits(offered)
+            ),
             command.payload.token.eq(job.tokens - 1),
             command.payload.kv_heads.eq(kv_heads),
         ]
@@ -151,26 +158,23 @@ class TopickCore(Component[TopickCoreParameters]):
         with m.FSM():
             with m.State("IDLE"):
                 # Check the command's numbers, so that no wrong one can lead to a hang.
-                m.d.comb += [self.command.ready.eq(1), begin.eq(self.command.valid)]
+                m.d.comb += [self.command.ready.eq(1), begin.eq(self.command.valid & ~refused)]
                 m.d.sync += [covered.eq(0), kv_heads.eq(0)]
                 with m.If(begin):
-                    # Numbers out of range count as 1.
-                    tokens, heads, group = offered.tokens, offered.heads, offered.group
-                    m.d.sync += [
-                        job.eq(offered),
-                        job.tokens.eq(Mux((tokens == 0) | (tokens > p.tokens), 1, tokens)),
-                        job.heads.eq(Mux((heads == 0) | (heads > p.heads), 1, heads)),
-                        job.group.eq(Mux((group == 0) | (group > p.heads), 1, group)),
-                    ]
+                    m.d.sync += job.eq(offered)
                     m.next = "COUNT"
+                with m.Elif(self.command.valid):
+                    m.next = "REFUSED"
+            with m.State("REFUSED"):
+                # A step that cannot be computed is reported and changes nothing.
+                m.d.comb += refusing.eq(1)
+                with m.If(self.report[0].ready):
+                    m.next = "IDLE"
             with m.State("COUNT"):
-                # One kv head a cycle; more than there are makes the command one of a single head.
-                # heads / group, rounded up.
+                # One kv head a cycle: heads / group, rounded up.
                 m.d.sync += left.eq(job.heads)
                 with m.If(covered >= job.heads):
                     m.next = "STORE"
-                with m.Elif(kv_heads == p.kv_heads):
-                    m.d.sync += [job.heads.eq(1), covered.eq(1), kv_heads.eq(1)]
                 with m.Else():
                     m.d.sync += [covered.eq(covered + job.group), kv_heads.eq(kv_heads + 1)]
             with m.State("STORE"):
@@ -189,7 +193,7 @@ class TopickCore(Component[TopickCoreParameters]):
                 with m.If(left == 0):
                     m.next = "IDLE"
 
-    def _connect_lanes(self, m: Module, groups: list[LaneGroup], store: RowStore) -> None:
+    def _connect_lanes(self, m: Module, groups: list[LaneGroup], store, refusing) -> None:
         """Each lane's memory port, which the store has while no head runs."""
         p = self.parameters
         write = store.write
@@ -214,10 +218,24 @@ class TopickCore(Component[TopickCoreParameters]):
             ]
             readies.append(writing & request.ready)
             wiring.connect(m, wiring.flipped(self.response[number]), group.response[n])
-            wiring.connect(m, group.decided[n], wiring.flipped(self.report[number]))
+            self._report(m, number, group.decided[n], refusing)
             if p.observe:
                 wiring.connect(m, group.observed[n], wiring.flipped(self.observed[number]))
         m.d.comb += write.ready.eq(Cat(readies).any())
+
+    def _report(self, m: Module, number: int, decided, refusing: Signal) -> None:
+        """A lane's decisions; lane 0 reports refused commands, too."""
+        report = self.report[number]
+        if number > 0:
+            wiring.connect(m, decided, wiring.flipped(report))
+            return
+        # All decisions of a command have been accepted before the next one is, so none is offered
+        # while a command is refused.
+        with m.If(refusing):
+            m.d.comb += [report.valid.eq(1), report.payload.error.eq(1)]
+        with m.Else():
+            m.d.comb += report.payload.eq(decided.payload)
+            join(m, [decided], [report])
 
     def _dispatch(self, m, groups: list[LaneGroup], job, begin, known, stored) -> None:
         """Queries with their margins, each to the group of its kv head."""

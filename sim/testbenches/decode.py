@@ -15,6 +15,7 @@ from golden.arith.formats import to_bits
 from golden.attention.decode_core import StepResult
 from golden.trace import Trace
 from hw.attention.decode_core import DecodeParameters
+from hw.attention.head_order import HeadOrderParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import SESSION_PAUSE, Stimulus
@@ -162,6 +163,19 @@ class CoreParameters(Protocol):
     def report_layout(self) -> data.StructLayout: ...
 
 
+class HeadCounts(Protocol):
+    """Number of a core's heads, and which commands fit them."""
+
+    @property
+    def heads(self) -> int: ...
+
+    @property
+    def kv_heads(self) -> int: ...
+
+    @property
+    def order(self) -> HeadOrderParameters: ...
+
+
 def input_streams(p: CoreParameters) -> Streams:
     """``command``, ``kv`` and ``q``."""
     return Streams({"command": p.command_layout, "kv": p.row_layout, "q": p.row_layout})
@@ -203,18 +217,30 @@ def random_rows(kind: str, heads: int, kv_heads: int, d: int, rng: np.random.Gen
     return q, k, v
 
 
-def random_heads(p: DecodeParameters, rng: np.random.Generator) -> tuple[int, int]:
+def random_heads(p: HeadCounts, rng: np.random.Generator) -> tuple[int, int]:
     """``heads`` and ``group`` of a command that fits; the last group may be smaller."""
     heads = int(rng.integers(1, p.heads + 1))
     return heads, int(rng.integers(-(-heads // p.kv_heads), heads + 1))
 
 
-def random_refused(p: DecodeParameters, rng: np.random.Generator) -> tuple[int, int]:
+def random_refused(p: HeadCounts, rng: np.random.Generator) -> tuple[int, int]:
     """``heads`` and ``group`` of a command that does not fit: too many heads, or none."""
     most = (1 << p.heads.bit_length()) - 1
     every = [(heads, group) for heads in range(most + 1) for group in range(most + 1)]
     refused = [pair for pair in every if not p.order.fits(*pair)]
     return refused[rng.integers(0, len(refused))]
+
+
+def random_misfit(p: HeadCounts, most: int, rng: np.random.Generator) -> tuple[int, int, int]:
+    """Tokens, ``heads`` and ``group`` of a command that does not fit.
+
+    There are 0 tokens, or more than `most` if a field for `most` can hold them; or the heads and
+    groups do not fit, whatever the tokens are.
+    """
+    end = 1 << most.bit_length()
+    if sometimes(rng, 0.5):
+        return int(rng.choice([0, *range(most + 1, end)])), *random_heads(p, rng)
+    return int(rng.integers(0, end)), *random_refused(p, rng)
 
 
 def random_steps(

@@ -128,31 +128,36 @@ def test_the_model_is_one_tile_of_all_heads(identification):
 
 
 @pytest.mark.parametrize(
-    ("heads", "group", "shares"),
+    ("n", "heads", "group", "shares"),
     [
-        (9, 3, [[0, 1, 2, 6, 7, 8], [3, 4, 5]]),
-        (3, 1, [[0, 2], [1]]),
-        (8, 5, [[0, 1, 2, 3, 4], [5, 6, 7]]),
-        (4, 1, [[0], []]),  # four kv heads: one head
-        (7, 0, [[0], []]),
-        (2, 7, [[0], [1]]),  # a group larger than a tile's heads counts as 1
-        (9, 6, [[0, 1, 2, 3, 4, 5], [6, 7, 8]]),
-        (10, 3, [[0], []]),
-        (0, 3, [[0], []]),
+        (1, 9, 3, [[0, 1, 2, 6, 7, 8], [3, 4, 5]]),
+        (1, 3, 1, [[0, 2], [1]]),
+        (1, 8, 5, [[0, 1, 2, 3, 4], [5, 6, 7]]),
+        (1, 9, 6, [[0, 1, 2, 3, 4, 5], [6, 7, 8]]),
+        (1, 4, 1, None),  # four kv heads
+        (1, 7, 0, None),
+        (1, 2, 7, None),  # a group larger than a tile's heads
+        (1, 10, 3, None),
+        (1, 0, 3, None),
+        (0, 3, 1, None),
+        (1025, 3, 1, None),
     ],
 )
-def test_shares(heads, group, shares):
+def test_shares(n, heads, group, shares):
     p = LadSystemParameters(tiles=2, heads=9, kv_heads=3)
-    assert LadSystem(sizes_of(p), 2).shares(heads, group)[0] == shares
+    system = LadSystem(sizes_of(p), 2)
+    assert system.fits(n, heads, group) == (shares is not None)
+    assert shares is None or system.shares(heads, group) == shares
 
 
-def test_more_heads_than_a_tile_has_count_as_one():
+def test_more_heads_than_a_tile_has_are_refused():
     p = LadSystemParameters(tiles=6, heads=32, kv_heads=32)
     system = LadSystem(sizes_of(p), 6)
     assert p.tile.heads == p.tile.kv_heads == 6
-    assert [len(share) for share in system.shares(32, 1)[0]] == [6, 6, 5, 5, 5, 5]
-    assert [len(share) for share in system.shares(32, 4)[0]] == [1, 0, 0, 0, 0, 0]  # 8 in the first
-    assert [len(share) for share in system.shares(32, 3)[0]] == [6, 6, 6, 6, 5, 3]
+    assert [len(share) for share in system.shares(32, 1)] == [6, 6, 5, 5, 5, 5]
+    assert system.fits(1, 32, 1) and system.fits(1, 32, 3)
+    assert not system.fits(1, 32, 4)  # 8 in the first tile
+    assert [len(share) for share in system.shares(32, 3)] == [6, 6, 6, 6, 5, 3]
 
 
 def test_every_job_of_equal_groups_fits():
@@ -161,8 +166,8 @@ def test_every_job_of_equal_groups_fits():
         system = LadSystem(sizes_of(p), tiles)
         for group in range(1, heads // kv_heads + 1):
             for count in range(1, min(heads, group * kv_heads) + 1):
-                shares, size = system.shares(count, group)
-                assert (sum(map(len, shares)), size) == (count, group)
+                assert system.fits(1, count, group)
+                shares = system.shares(count, group)
                 assert [len(share) for share in shares] == [
                     sum(h // group % tiles == t for h in range(count)) for t in range(tiles)
                 ]

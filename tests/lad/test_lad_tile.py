@@ -79,6 +79,8 @@ class Counted(Tokens):
     def add(self, q, k, v, n, *, restart=False, heads=None, group=None):
         p = self.parameters
         found = super().add(q, k, v, n, restart=restart, heads=heads, group=group)
+        if not found:
+            return found
         kv_heads = len(k)
         offset, old, tables = (n - 1) * p.code_bits, max(n - p.window, 0), ceiling(n - 1, p.d)
         self.written["k and v"] += 2 * kv_heads
@@ -110,7 +112,7 @@ class Counted(Tokens):
 
     def prefetch(self, n, heads, group, most):
         p, left = self.parameters, self.parameters.prefetch
-        for head in range(heads):
+        for head in range(heads if self.model.fits(n, heads, group) else 0):
             words = self.model.rows("g", head).reshape(-1)[:n]
             active = np.flatnonzero(words >> 15)[: min(most, left)]
             full = len(active) == min(most, left)
@@ -120,9 +122,9 @@ class Counted(Tokens):
             left -= len(active)
         super().prefetch(n, heads, group, most)
 
-    def multiply(self, vectors, row, rows, offered=None):
+    def multiply(self, vectors, row, rows):
         self.read["weights"] += rows * vectors.shape[1]
-        return super().multiply(vectors, row, rows, offered)
+        return super().multiply(vectors, row, rows)
 
 
 def sequences(p: LadTileParameters, seed: int, lengths: tuple[int, ...]) -> Counted:
@@ -240,6 +242,29 @@ def test_heads_are_invalid_before_the_first_clear(tiles):
     invalid = [[step.invalid for step in found] for found in tokens.results]
     assert invalid == [[True] * p.heads] * 3 + [[False] * p.heads] * 2
     tile.run(tokens.stimulus([]))
+
+
+def test_jobs_that_do_not_fit_are_refused(tiles):
+    """Each rule broken alone, after rows were loaded ahead: nothing read, written or forgotten."""
+    tile = tiles("small")
+    p, rng = tile.parameters, np.random.default_rng(5)
+    q, k, v = (rng.standard_normal((n, p.d)).astype(np.float16) for n in (2, 1, 1))
+    uses = []
+    for refused in (False, True):
+        tokens = sequences(p, 6, (20,))
+        tokens.prefetch(20, p.heads, p.heads, p.prefetch)
+        if refused:
+            steps = ((0, 1, 1), (p.positions + 1, 1, 1), (21, 0, 1), (21, 3, 3), (21, 1, 0))
+            for n, heads, group in (*steps, (21, p.kv_heads + 1, 1)):
+                tokens.add(q, k, v, n, heads=heads, group=group, restart=n == 21)
+                tokens.prefetch(n, heads, group, 3)
+            layer = {"heads": 1, "pieces": 2, "row": 0, "rows": p.weights // 2}
+            for broken in ({"heads": 0}, {"heads": 3}, {"pieces": 17}, {"rows": 0}, {"row": 1}):
+                tokens.refuse_layer(**(layer | broken))
+        assert any(step.report["hits"] for step in tokens.add(q, k, v, 21))
+        use = tile.run(tokens.stimulus([]), "random", FAR).memories["memory"]
+        uses.append((use.rows_read, use.rows_written))
+    assert uses[0] == uses[1]
 
 
 def first_output(p: LadTileParameters, tile: Checked) -> int:

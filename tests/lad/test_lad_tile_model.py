@@ -229,17 +229,21 @@ def test_full_counters_that_a_missed_step_left_wrap_around():
     assert made.counters.tolist() == [[7, 0, 7, 7, 7]]
 
 
-def test_numbers_of_a_job_out_of_range():
-    """n of 0 counts as 1, n too large as the largest, and numbers of heads as 1."""
-    tile = LadTile(SMALL)
+def test_a_job_that_does_not_fit_is_refused():
+    """It has no results, and a tile that had it is as one that had not; n is not used at first."""
+    tile, other = (LadTile(dataclasses.replace(SMALL, prefetch=8)) for _ in range(2))
     q, k, v = (x[0].astype(np.float16) for x in sequence(SMALL, 1, seed=9))
-    (first,) = tile.step(9, 0, 0, True, q, k, v)
-    assert first.report["n"] == 1 and not first.invalid
-    (again,) = tile.step(0, 3, 5, False, q, k, v)
-    assert again.report["n"] == 1 and np.array_equal(again.o, first.o)
-    assert len(tile.step(2, 2, 1, False, q, k, v)) == 1  # two heads would need two kv heads
-    steps = tile.step(61, 2, 2, False, q, k, v)
-    assert [(step.report["n"], step.invalid) for step in steps] == [(60, True)] * 2
+    steps = ((9, 1, 3, True), (2, 2, 2, False))
+    broken = ((0, 1, 1), (61, 1, 1), (2, 0, 1), (2, 3, 3), (2, 1, 0), (2, 2, 1))  # one kv head
+    for step in steps:
+        for n, heads, group in broken:
+            assert tile.step(n, heads, group, n == 2, q, k, v) == []
+            assert tile.prefetch(n, heads, group, 4) == 0
+        for a, b in zip(tile.step(*step, q, k, v), other.step(*step, q, k, v), strict=True):
+            assert np.array_equal(a.o, b.o) and a.report == b.report and a.invalid == b.invalid
+        assert a.report["n"] == 1 + (not step[3])
+        assert tile.prefetch(2, 2, 2, 4) == other.prefetch(2, 2, 2, 4) > 0
+    np.testing.assert_array_equal(tile.memory, other.memory)
 
 
 def test_the_first_token_outputs_its_value():

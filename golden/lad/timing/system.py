@@ -18,9 +18,11 @@ class SystemWork:
     count
         Cycles in which its kv heads are counted.
     heads, group, kv_heads
-        As the tiles accept them; no heads for a prefetch job, which has no rows.
+        Of its rows; no heads for a prefetch job, which has no rows.
     tiles
         Each tile's job, if it has one.
+    refused
+        It does not fit.
     """
 
     count: int
@@ -28,49 +30,50 @@ class SystemWork:
     group: int
     kv_heads: int
     tiles: list[JobWork | None]
+    refused: bool = False
 
 
 def system_token_work(
-    system: LadSystem, steps: list[HeadStep], heads: int, group: int, restart: bool
+    system: LadSystem, steps: list[HeadStep], n: int, heads: int, group: int, restart: bool
 ) -> SystemWork:
-    """A token of these heads, in the order of the job; `heads` and `group` as in its job."""
-    shares, size = system.shares(heads, group)
+    """A token of these heads, in the order of the job, of which a refused job has none."""
+    count = system_count_cycles(system, 1 if restart else n, heads, group)
+    if not steps:
+        return SystemWork(count, 0, group, 0, [], refused=True)
     tiles = [
-        token_work(system.tile_sizes, [steps[head] for head in share], len(share), size, restart)
-        if share
-        else None
-        for share in shares
+        token_work([steps[head] for head in share], len(share), group, restart) if share else None
+        for share in system.shares(heads, group)
     ]
-    count = system_count_cycles(system, heads, group)
-    return SystemWork(count, len(steps), size, -(-len(steps) // size), tiles)
+    return SystemWork(count, heads, group, -(-heads // group), tiles)
 
 
 def system_ahead_work(system: LadSystem, n: int, heads: int, group: int, most: int) -> SystemWork:
     """A prefetch job, which has no rows."""
-    shares, size = system.shares(heads, group)
+    count = system_count_cycles(system, n, heads, group)
+    if not system.fits(n, heads, group):
+        return SystemWork(count, 0, group, 0, [], refused=True)
+    shares = system.shares(heads, group)
     tiles = [
-        ahead_work(tile, n, len(share), size, most) if share else None
+        ahead_work(tile, n, len(share), group, most) if share else None
         for tile, share in zip(system.tiles, shares, strict=True)
     ]
-    return SystemWork(system_count_cycles(system, heads, group), 0, size, 0, tiles)
+    return SystemWork(count, 0, group, 0, tiles)
 
 
-def system_count_cycles(system: LadSystem, heads: int, group: int) -> int:
-    """Cycles in which a job's kv heads are dealt to the tiles, one a cycle."""
-    size, most = system.sizes, system.tile_sizes.heads
-    group = group if 1 <= group <= most else 1
-    heads = heads if 1 <= heads <= size.heads else 1
+def system_count_cycles(system: LadSystem, n: int, heads: int, group: int) -> int:
+    """Cycles in which a job's kv heads are dealt to the tiles, one a cycle; 0 if it is refused
+    before."""
+    if not system.numbers_fit(n, heads, group):
+        return 0
     shares = [0] * len(system.tiles)
     covered = kv_heads = 0
-    cycles = 1
     while covered < heads:
-        cycles += 1
         turn, part = kv_heads % len(shares), min(group, heads - covered)
-        if kv_heads == size.kv_heads or shares[turn] + part > most:
-            break  # too many: the job has one head
+        if shares[turn] + part > system.tile_sizes.heads:
+            break  # too many: the job is refused
         shares[turn] += part
         covered, kv_heads = covered + part, kv_heads + 1
-    return cycles
+    return kv_heads + 1
 
 
 class Rows:
@@ -110,7 +113,8 @@ class SystemCycles:
         """`timing` is a tile's."""
         size = timing.sizes
         self._tiles = [TileTiming(timing) for _ in range(tiles)]
-        self._requests, self._o, self._reports = (Turns(tiles) for _ in range(3))
+        self._requests, self._o = Turns(tiles), Turns(tiles)
+        self._reports = Turns(tiles + 1)  # the last input is of refused jobs
         self._kv, self._q = Rows(tiles, 2 * size.kv_heads), Rows(tiles, size.heads)
         self._answers: deque[tuple[int, int, tuple[int, int]]] = deque()  # first cycle, tile
         self._state = "idle"
@@ -128,7 +132,7 @@ class SystemCycles:
                 last = self.cycle
             if self._state == "idle":
                 job, last = waiting.popleft(), self.cycle
-                self._count, following = job.count, "count"
+                self._count, following = job.count, "count" if job.count else "refused"
             else:
                 assert job is not None
                 following = self._sequence(job)
@@ -141,7 +145,9 @@ class SystemCycles:
         """The next state."""
         if self._state == "count":
             self._count -= 1
-            return "count" if self._count else "deal"
+            return "count" if self._count else "refused" if job.refused else "deal"
+        if self._state == "refused":
+            return "attend"
         if self._state == "deal":
             return "deal" if any(tile.jobs for tile in self._tiles) else "attend"
         done = self._left == 0 and all(tile.idle for tile in self._tiles)
@@ -162,7 +168,8 @@ class SystemCycles:
             if request[1] != WRITE:
                 self._answers.append((self.cycle + 2, requested, request))
         o = self._o.grant([tile.o for tile in tiles])
-        report = self._reports.grant([tile.report for tile in tiles])
+        refused = self._state == "refused"
+        report = self._reports.grant([*(tile.report for tile in tiles), refused])
         q = [tile.wants_q and rows > 0 for tile, rows in zip(tiles, self._q.waiting, strict=True)]
         kv = []
         for number, tile in enumerate(tiles):
@@ -179,7 +186,7 @@ class SystemCycles:
         self._offered, self._beat = o is not None, o is not None or report is not None
         self._q.tick(q)
         self._kv.tick(kv)
-        if self._state == "count" and not self._count:
+        if self._state == "count" and not self._count and job is not None and not job.refused:
             self._left = job.heads
             if job.heads:
                 self._q.begin(job.heads, job.group)

@@ -59,7 +59,7 @@ class TileTiming:
         self._scored: deque[HeadWork] = deque()
         self._attending = "idle"
         self._row = self._rows = 0
-        self._reported = self.report = False
+        self._reported = self.report = self._error = False
         self.last = 0  # cycle of the last job accepted, or linear layer finished
 
     @property
@@ -184,6 +184,8 @@ class TileTiming:
             self.report = False
         if reported and settled:
             self.report, self._reported = True, False
+        if self._error:
+            self.report, self._error = True, False
         if self._attending == "idle":
             if begins:
                 work = self._scored[0]
@@ -214,9 +216,15 @@ class TileTiming:
     ) -> None:
         """Jobs, and the heads of a job, one after the other."""
         state, job, scores = self._state, self._job, self.scores
+        quiet = self._attending == "idle" and not self._reported and not self.report
         if state == "idle":
             if self.jobs:
                 self._accept(self.jobs.popleft())
+        elif state == "refused":
+            self._error, self._state = True, "report"
+        elif state == "report":
+            if settled and quiet:
+                self._state = "idle"
         elif state == "count":
             self._count -= 1
             if not self._count:
@@ -233,7 +241,6 @@ class TileTiming:
                 self._head += 1
                 self._state = "head"
         elif state == "finish":
-            quiet = self._attending == "idle" and not self._reported and not self.report
             if not self._used and settled and quiet:
                 self.fetch.ahead.empty()
                 self._state = "idle"
@@ -246,15 +253,16 @@ class TileTiming:
             else:
                 self._state = "idle"
         elif state == "linear":
-            self.linear.begin(self.cycle, job)
-            self._state = "products"
+            self._state = "refused" if job.refused else "products"
+            if not job.refused:
+                self.linear.begin(self.cycle, job)
         elif not self.linear.active:
             self.last = self.linear.finished
             self._state = "idle"
 
     def _accept(self, job: JobWork) -> None:
         self._job, self._head, self._count, self.last = job, 0, job.count, self.cycle
-        self._state = "linear" if job.pieces else "count"
+        self._state = "linear" if job.pieces else "refused" if job.refused else "count"
         if job.ahead or job.restart:
             self.fetch.ahead.empty()
 

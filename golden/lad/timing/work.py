@@ -117,6 +117,8 @@ class JobWork:
         Numbers of a prefetch job: positions of the last step, rows that are loaded for a head.
     vectors, pieces, rows
         Sizes of a linear layer.
+    refused
+        It does not fit.
     """
 
     count: int = 0
@@ -128,39 +130,27 @@ class JobWork:
     vectors: int = 0
     pieces: int = 0
     rows: int = 0
+    refused: bool = False
 
 
-def token_work(
-    sizes: TileSizes, steps: list[HeadStep], heads: int, group: int, restart: bool
-) -> JobWork:
-    """A token of these heads; `heads` and `group` as in its job, which may be out of range."""
-    size = group if 1 <= group <= sizes.heads else 1
-    works = [HeadWork.of(step, n, n % size == 0, restart) for n, step in enumerate(steps)]
-    return JobWork(count_cycles(sizes, heads, group), works, restart)
+def token_work(steps: list[HeadStep], heads: int, group: int, restart: bool) -> JobWork:
+    """A token of these heads, of which a refused job has none."""
+    if not steps:
+        return JobWork(refused=True)
+    works = [HeadWork.of(step, n, n % group == 0, restart) for n, step in enumerate(steps)]
+    return JobWork(count_cycles(heads, group), works, restart)
 
 
 def ahead_work(tile: LadTile, n: int, heads: int, group: int, most: int) -> JobWork:
     """A prefetch job, from the words of G that the last step has left."""
-    sizes = tile.sizes
-    n = min(n, sizes.positions)
-    accepted = tile.accepted(heads, group)[0]
+    if not tile.fits(n, heads, group):
+        return JobWork(refused=True)
     ahead = [
-        np.flatnonzero(tile.rows("g", head).reshape(-1)[:n] >> ACTIVE_BIT)
-        for head in range(accepted)
+        np.flatnonzero(tile.rows("g", head).reshape(-1)[:n] >> ACTIVE_BIT) for head in range(heads)
     ]
-    return JobWork(count_cycles(sizes, heads, group), ahead=ahead, n=n, most=most)
+    return JobWork(count_cycles(heads, group), ahead=ahead, n=n, most=most)
 
 
-def count_cycles(sizes: TileSizes, heads: int, group: int) -> int:
+def count_cycles(heads: int, group: int) -> int:
     """Cycles from a job to its first head, which count its kv heads."""
-    group = group if 1 <= group <= sizes.heads else 1
-    heads = heads if 1 <= heads <= sizes.heads else 1
-    covered = kv_heads = 0
-    cycles = 1
-    while covered < heads:
-        cycles += 1
-        if kv_heads == sizes.kv_heads:
-            heads = covered = 1
-        else:
-            covered, kv_heads = covered + group, kv_heads + 1
-    return cycles
+    return 1 - (-heads // group)

@@ -119,16 +119,16 @@ class LadJobs(ABC):
     ) -> list[HeadStep]:
         """A token: float16 queries [heads, d], times 1 / sqrt d, and rows [kv heads, d].
 
-        With other numbers in the job, also out of range, rows that the block does not accept are
-        left out.
+        With other numbers in the job, rows that it does not need are left out, all of them if it
+        is refused.
         """
         heads = len(q) if heads is None else heads
         group = -(-len(q) // len(k)) if group is None else group
         found = self.model.step(n, heads, group, restart, q, k, v)
-        self.work.append(self._token(found, heads, group, restart))
-        kv_heads = -(-len(found) // self._group(heads, group))
-        number = len(self.results)
-        offer_rows(self._inputs, number, q[: len(found)], k[:kv_heads], v[:kv_heads])
+        self.work.append(self._token(found, n, heads, group, restart))
+        if found:
+            kv_heads = -(-heads // group)
+            offer_rows(self._inputs, len(self.results), q[:heads], k[:kv_heads], v[:kv_heads])
         self._give(found, n=n, heads=heads, group=group, restart=restart)
         return found
 
@@ -139,9 +139,13 @@ class LadJobs(ABC):
         self._give([], n=n, heads=heads, group=group, prefetch=most)
 
     def _give(self, found: list[HeadStep], **fields: int) -> None:
-        """A job with these fields, others 0, and its results."""
+        """A job with these fields, others 0, and its results; none if it is refused, as its
+        `work` says."""
         number = len(self.results)
         offer(self._inputs, number, fields)
+        if self.work[-1].refused:
+            refusal = {name: int(name == "error") for name, _ in self.parameters.report_layout}
+            self._outputs.add("report", number, refusal)
         if found:
             place = self.place(len(found))
             o = {"o": np.stack([step.o for step in found])}
@@ -154,15 +158,11 @@ class LadJobs(ABC):
         self.results.append(found)
 
     @abstractmethod
-    def _group(self, heads: int, group: int) -> int:
-        """Heads that share a kv head in a job of these numbers, also out of range."""
-
-    @abstractmethod
     def place(self, heads: int) -> dict[str, np.ndarray]:
         """Fields of a job's outputs that tell a head's place in it; ``head`` is in reports too."""
 
     @abstractmethod
-    def _token(self, found: list[HeadStep], heads: int, group: int, restart: bool) -> Any:
+    def _token(self, found: list[HeadStep], n: int, heads: int, group: int, restart: bool) -> Any:
         """What decides the cycles of a token."""
 
     @abstractmethod

@@ -18,7 +18,7 @@ from golden.trace import Trace
 from hw.lad.system_parameters import LadSystemParameters
 from sim.core import payload
 from sim.core.stimulus import Mismatch, Stimulus, compare
-from sim.testbenches.decode import layers_of
+from sim.testbenches.decode import layers_of, random_misfit
 from sim.testbenches.jobs import JobsTestbench
 from sim.testbenches.lad.jobs import (
     KINDS,
@@ -49,9 +49,6 @@ class Jobs(LadJobs):
     def __init__(self, parameters: LadSystemParameters, memory: np.ndarray | None = None):
         super().__init__(parameters, LadSystem(sizes_of(parameters), parameters.tiles, memory))
 
-    def _group(self, heads: int, group: int) -> int:
-        return self.model.shares(heads, group)[1]
-
     def place(self, heads: int) -> dict[str, np.ndarray]:
         return {"head": np.arange(heads)}
 
@@ -60,9 +57,12 @@ class Jobs(LadJobs):
         self.shares: list[list[list[int]]] = []
         """By job, the heads of each tile; none for a job that is not a token."""
 
-    def _token(self, found: list[HeadStep], heads: int, group: int, restart: bool) -> SystemWork:
-        self.shares.append(self.model.shares(heads, group)[0])
-        return system_token_work(self.model, found, heads, group, restart)
+    def _token(
+        self, found: list[HeadStep], n: int, heads: int, group: int, restart: bool
+    ) -> SystemWork:
+        none: list[list[int]] = [[] for _ in self.model.tiles]
+        self.shares.append(self.model.shares(heads, group) if found else none)
+        return system_token_work(self.model, found, n, heads, group, restart)
 
     def _ahead(self, n: int, heads: int, group: int, most: int) -> SystemWork:
         self.shares.append([[] for _ in self.model.tiles])
@@ -80,7 +80,7 @@ class Jobs(LadJobs):
 
 
 def random_jobs(p: LadSystemParameters, count: int, rng: np.random.Generator) -> Jobs:
-    """Sequences as the tile's, of any division of heads among tiles, or of none that fits.
+    """Sequences as the tile's, of any division of heads among tiles; refused jobs between.
 
     Between tokens are prefetch jobs, if the tiles have them, and with codes tokens of fewer heads,
     so that some tiles miss a token.
@@ -88,32 +88,47 @@ def random_jobs(p: LadSystemParameters, count: int, rng: np.random.Generator) ->
     jobs = Jobs(p, random_memory(p, rng))
     left, n, heads, group = 0, 0, 1, 1
     while len(jobs.results) < count:
+        if sometimes(rng, 0.08):
+            refuse(jobs, rng)
+            continue
         if p.prefetch and n and left and sometimes(rng, 0.3):
             jobs.prefetch(n, heads, group, int(rng.integers(1, p.prefetch + 1)))
             continue
-        begins = bool(jobs.results) and left == 0
+        begins = any(jobs.results) and left == 0
         if left == 0:
             kind = str(rng.choice(KINDS))
             scale = float(rng.choice([0.3, 1.0, 3.0]))
             left, n = int(rng.integers(1, min(p.positions, int(rng.choice([8, 40]))) + 1)), 0
             heads, group = _heads(p, rng)
-            shares, size = jobs.model.shares(heads, group)
-            accepted = sum(map(len, shares))
-            drift = rng.standard_normal((accepted, p.d)) * scale
+            drift = rng.standard_normal((heads, p.d)) * scale
         n, left = n + 1, left - 1
-        q, k, v = random_operands(kind, drift, scale, -(-accepted // size), rng)
+        q, k, v = random_operands(kind, drift, scale, -(-heads // group), rng)
         fewer = p.identification == "codes" and sometimes(rng, 0.05)
         jobs.add(q, k, v, n, heads=1 if fewer else heads, group=group, restart=begins)
     return jobs
 
 
 def _heads(p: LadSystemParameters, rng: np.random.Generator) -> tuple[int, int]:
-    """Heads of a job and of a group, of which most fit."""
-    if sometimes(rng, 0.1):
-        return int(rng.integers(0, p.heads + 1)), int(rng.integers(0, p.heads + 1))
+    """Heads of a job and of a group, which fit."""
     group = int(rng.integers(1, -(-p.heads // p.kv_heads) + 1))
     most = min(p.heads, group * p.kv_heads)
     return (most if sometimes(rng, 0.5) else int(rng.integers(1, most + 1))), group
+
+
+def refuse(jobs: Jobs, rng: np.random.Generator) -> None:
+    """A token or a prefetch job that does not fit, perhaps because of a tile's heads alone."""
+    p, fits = jobs.parameters, jobs.model.fits
+    n, heads, group = random_misfit(p, p.positions, rng)
+    every = range(1, p.heads + 1)
+    uneven = [(h, g) for h in every for g in every if p.order.fits(h, g) and not fits(1, h, g)]
+    if uneven and sometimes(rng, 0.4):
+        n, (heads, group) = 1, uneven[rng.integers(0, len(uneven))]
+    if p.prefetch and sometimes(rng, 0.3):
+        jobs.prefetch(n, heads, group, 1)
+        return
+    restart = not fits(1, heads, group) and sometimes(rng, 0.5)
+    none = np.zeros((1, p.d), np.float16)
+    jobs.add(none, none, none, n, heads=heads, group=group, restart=restart)
 
 
 def real_jobs(

@@ -16,7 +16,7 @@ from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.core.streams import last_of
-from sim.testbenches.decode import layers_of
+from sim.testbenches.decode import layers_of, random_misfit
 from sim.testbenches.jobs import JobsTestbench
 from sim.testbenches.lad.jobs import (
     KINDS,
@@ -43,14 +43,8 @@ class Tokens(LadJobs):
         self._y: dict[int, np.ndarray] = {}  # of a job that is a linear layer
         super().__init__(parameters, LadTile(sizes_of(parameters), memory))
 
-    def multiply(
-        self, vectors: np.ndarray, row: int, rows: int, offered: dict[str, int] | None = None
-    ) -> np.ndarray:
-        """A linear layer of float16 `vectors` [vectors, pieces, d]; float32[rows, 6].
-
-        offered
-            Fields of the job that are out of range, and that the tile takes for these sizes.
-        """
+    def multiply(self, vectors: np.ndarray, row: int, rows: int) -> np.ndarray:
+        """A linear layer of float16 `vectors` [vectors, pieces, d]; float32[rows, 6]."""
         p = self.parameters
         pieces = vectors.shape[1]
         start = p.regions["weight"].base + row
@@ -61,17 +55,21 @@ class Tokens(LadJobs):
         self.work.append(JobWork(vectors=len(vectors), pieces=pieces, rows=rows))
         fields = {"heads": len(vectors), "group": 1, "pieces": pieces, "row": row, "rows": rows}
         self._inputs.add("q", len(self.results), {"": vectors.reshape(-1, p.d)})
-        self._give([], **(fields | (offered or {})))
+        self._give([], **fields)
         return y
 
-    def _group(self, heads: int, group: int) -> int:
-        return group if 1 <= group <= self.parameters.heads else 1
+    def refuse_layer(self, **fields: int) -> None:
+        """A linear layer that does not fit."""
+        self.work.append(JobWork(pieces=fields["pieces"], refused=True))
+        self._give([], group=1, **fields)
 
     def place(self, heads: int) -> dict[str, np.ndarray]:
         return {"last": last_of([heads])}
 
-    def _token(self, found: list[HeadStep], heads: int, group: int, restart: bool) -> JobWork:
-        return token_work(self.model.sizes, found, heads, group, restart)
+    def _token(
+        self, found: list[HeadStep], n: int, heads: int, group: int, restart: bool
+    ) -> JobWork:
+        return token_work(found, heads, group, restart)
 
     def _ahead(self, n: int, heads: int, group: int, most: int) -> JobWork:
         return ahead_work(self.model, n, heads, group, most)
@@ -95,7 +93,7 @@ class Tokens(LadJobs):
 
 
 def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> Tokens:
-    """Sequences of any length, some of special values; jobs with numbers out of range.
+    """Sequences of any length, some of special values; refused jobs between.
 
     Between their tokens are prefetch jobs and linear layers, if the tile has them. If the jobs are
     few, they begin so late in a sequence that positions have left the window.
@@ -117,6 +115,9 @@ def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> 
             rows = random_operands(kind, drift, scale, kv_heads, rng)
             tokens.add(*rows, token, restart=token == 1)
     while len(tokens.results) < jobs:
+        if sometimes(rng, 0.08):
+            refuse(tokens, rng)
+            continue
         if p.weights and sometimes(rng, 0.1):
             multiply(tokens, rng)
             continue
@@ -124,7 +125,7 @@ def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> 
         if p.prefetch and 0 < n < p.positions and left and sometimes(rng, 0.4):
             tokens.prefetch(n, count, group, int(rng.integers(1, width_end(p, "prefetch"))))
             continue
-        begins = bool(tokens.results) and left == 0
+        begins = any(tokens.results) and left == 0
         if left == 0:
             kind = str(rng.choice(KINDS))
             scale = float(rng.choice([0.3, 1.0, 3.0]))
@@ -144,13 +145,9 @@ def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> 
             k[:] = [np.float16(-0.5) * tokens.model.numbers("k", h)[at] for h in range(kv_heads)]
         given = {"n": n, "heads": count, "group": group}
         if begins and sometimes(rng, 0.2):
-            given["n"] = int(rng.integers(0, p.positions + 1))  # counts as 1
-        elif n == 1 and sometimes(rng, 0.3):
-            given["n"] = 0  # counts as 1
-        if group == 1 and sometimes(rng, 0.4):  # counts as 1
-            given["group"] = int(rng.choice([0, 1, *range(p.heads + 1, width_end(p, "group"))]))
-            if count == 1:  # so do as many heads as would need more kv heads
-                given["heads"] = int(rng.choice([0, *range(p.kv_heads + 1, width_end(p, "heads"))]))
+            given["n"] = int(rng.integers(0, width_end(p, "n")))  # not used
+        if group >= count and sometimes(rng, 0.4):
+            given["group"] = int(rng.integers(count, width_end(p, "group")))
         tokens.add(q, k, v, given.pop("n"), restart=begins, **given)
     return tokens
 
@@ -164,20 +161,38 @@ def multiply(tokens: Tokens, rng: np.random.Generator) -> None:
     row = int(rng.integers(0, p.weights - rows * pieces + 1))
     vectors = int(rng.integers(1, min(VPUS, p.heads) + 1))
     x = rng.standard_normal((vectors, pieces, p.d)).astype(np.float16)
-    offered = {"pieces": beyond(p, "pieces", PIECES, rng)} if pieces == PIECES else {}
-    if rows == 1 and sometimes(rng, 0.5):
-        offered["rows"] = 0
-    tokens.multiply(x, row, rows, offered)
+    tokens.multiply(x, row, rows)
+
+
+def refuse(tokens: Tokens, rng: np.random.Generator) -> None:
+    """A job that does not fit: a step, a prefetch job or a linear layer."""
+    p, kind = tokens.parameters, rng.integers(0, 3)
+    n, heads, group = random_misfit(p, p.positions, rng)
+    if kind == 0 and p.weights:
+        fits = {"heads": 1, "pieces": 1, "row": 0, "rows": 1}
+        row = int(rng.integers(1, p.weights))
+        wrong: list[dict[str, int]] = [
+            {"heads": 0},
+            {"rows": 0},
+            {"rows": p.weights - row + 1, "row": row},
+            {"pieces": 2, "rows": 1, "row": p.weights - 1},
+        ]
+        most = min(VPUS, p.heads)
+        if width_end(p, "heads") > most + 1:
+            wrong.append({"heads": int(rng.integers(most + 1, width_end(p, "heads")))})
+        wrong.append({"pieces": int(rng.integers(PIECES + 1, width_end(p, "pieces")))})
+        tokens.refuse_layer(**(fits | wrong[rng.integers(0, len(wrong))]))
+    elif kind == 1 and p.prefetch:
+        tokens.prefetch(n, heads, group, int(rng.integers(1, width_end(p, "prefetch"))))
+    else:
+        restart = not p.order.fits(heads, group) and sometimes(rng, 0.5)
+        none = np.zeros((1, p.d), np.float16)
+        tokens.add(none, none, none, n, heads=heads, group=group, restart=restart)
 
 
 def width_end(p: LadTileParameters, field: str) -> int:
     """The first number that a field of a job is too narrow for."""
     return 1 << next(width for name, _, width in payload.fields(p.command_layout) if name == field)
-
-
-def beyond(p: LadTileParameters, field: str, most: int, rng: np.random.Generator) -> int:
-    """`most`, or a number above it, for a field of a job."""
-    return int(rng.integers(most, width_end(p, field)))
 
 
 def real_tokens(

@@ -14,7 +14,7 @@ from sim.core import payload
 from sim.core.memory import FASTEST, Memory, MemoryTiming
 from sim.core.stimulus import Outcome, Stimulus
 from sim.core.streams import Streams
-from sim.testbenches.decode import rows_in_turn
+from sim.testbenches.decode import random_misfit, rows_in_turn
 from sim.testbenches.memory import NAME, memory_of
 from sim.testbenches.operands import vectors_by_name
 from sim.testbenches.strategies import sometimes
@@ -32,6 +32,8 @@ class Jobs:
 
     cached
         ``k, v`` codes ``[kv heads, tokens, d]`` that are in the memories from the beginning.
+    work
+        Heads of each job; none of a job that is refused.
     """
 
     def __init__(
@@ -75,6 +77,12 @@ class Jobs:
             self.work[-1].append(HeadWork(number, number // group, coded, *rows))
         return self.work[-1]
 
+    def add_refused(self, tokens: int, heads: int, group: int) -> None:
+        """A job that does not fit, which has no rows."""
+        numbers = {"tokens": tokens, "heads": heads, "group": group, "threshold": 0}
+        self._inputs.add("command", len(self.work), numbers)
+        self.work.append([])
+
     def rewrite(self, k: np.ndarray, v: np.ndarray) -> None:
         """The host changes all rows so far, codes [kv heads, tokens, d], in the memories too."""
         self._cache = self._cache.copy()
@@ -95,15 +103,16 @@ class Jobs:
     def stimulus(self, notes: list[str], since: int = 0) -> "CoreStimulus":
         """All jobs, or those from number `since` on, for a core that has done the others."""
         p, work = self.parameters, self.work[since:]
-        counts = [len(job) for job in work]
-        transaction = np.concatenate([[0], np.cumsum(counts)])
+        first = first_transactions(work)
         outputs, owners, room = {}, {}, {}
         for lane in range(p.lanes):
-            beats = [
-                (transaction[number] + head.number, self.rows_of(lane, head.head.tokens))
-                for number, job in enumerate(work)
-                for head in self.heads_of(lane, job)
-            ]
+            beats = []
+            for transaction, job in zip(first, work, strict=False):
+                if not job and lane == 0:
+                    beats.append((transaction, 1))
+                for head in self.heads_of(lane, job):
+                    tokens = self.rows_of(lane, head.head.tokens)
+                    beats.append((transaction + head.number, tokens))
             owner = np.repeat(*np.array(beats or [(0, 0)], np.int64).T)
             outputs[f"report__{lane}"] = np.zeros(
                 (len(owner), payload.words(p.report_layout)), np.uint32
@@ -114,15 +123,21 @@ class Jobs:
                 outputs[name] = np.zeros((0, payload.words(p.lane.observed_layout)), np.uint32)
                 owners[name] = owner[:0]
                 room[name] = len(owner) * self.sizes.chunks
-        outputs["o"] = np.zeros((sum(counts), payload.words(p.output_layout)), np.uint32)
-        owners["o"] = np.arange(sum(counts))
+        owners["o"] = np.array(
+            [of + n for of, job in zip(first, work, strict=False) for n in range(len(job))],
+            np.int64,
+        )
+        outputs["o"] = np.zeros((len(owners["o"]), payload.words(p.output_layout)), np.uint32)
         return CoreStimulus(
             inputs=self._inputs.packed(since),
             outputs=outputs,
             transaction_of=owners,
-            transactions=sum(counts),
+            transactions=first[-1],
             cycles=p.cycles(
-                [TokenWork(job[0].head.tokens, len(job), job[-1].kv_head + 1) for job in work]
+                [
+                    TokenWork(job[0].head.tokens, len(job), job[-1].kv_head + 1) if job else None
+                    for job in work
+                ]
             ),
             notes=notes,
             memories=self.memories(),
@@ -159,6 +174,11 @@ class Jobs:
         }
 
 
+def first_transactions(work: Sequence[Sequence[HeadWork]]) -> list[int]:
+    """The first transaction of each job, and the number of all; a refused job is one, too."""
+    return [0, *np.cumsum([max(1, len(job)) for job in work]).tolist()]
+
+
 def memory_name(lane: int) -> str:
     """Name of a lane's memory."""
     return f"{NAME}__{lane}"
@@ -188,7 +208,7 @@ class CoreStimulus(Stimulus):
 
 
 def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -> Jobs:
-    """Sequences of any length, heads, groups, codes, scales and thresholds.
+    """Sequences of any length, heads, groups, codes, scales and thresholds; refused jobs between.
 
     If they are few, the first job has tokens that may be pruned, most of them cached.
     """
@@ -204,6 +224,10 @@ def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -
         left -= p.kv_heads
     tokens = longest = 0
     while left > 0:
+        if sometimes(rng, 0.1):
+            jobs.add_refused(*random_misfit(p, p.tokens, rng))
+            left -= 1
+            continue
         if tokens == longest:
             tokens = 0
             longest = min(p.tokens, int(rng.choice([1, 2, 5, 12, LONGEST, p.tokens])))

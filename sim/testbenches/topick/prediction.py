@@ -29,7 +29,7 @@ class Prediction:
     """Of some jobs.
 
     decided
-        Last decisions of each lane, in their order.
+        Last decisions of each lane, in their order; a refused job counts as one of lane 0, of 0s.
     heads
         Numbers of the heads in the order of their sums.
     cycles
@@ -56,8 +56,14 @@ class CorePrediction:
         found = Prediction([[] for _ in range(self._p.lanes)])
         begin = last = self._cycle
         for job in jobs:
-            last = self._job(job, max(begin, self._ready), found)
-            self._ready = last + 2
+            cycle = max(begin, self._ready)
+            if job:
+                last = self._job(job, cycle, found)
+                self._ready = last + 2
+            else:  # refused
+                last = cycle + 1
+                self._ready = last + 1
+                found.decided[0].append((0, 0, 0, False))
         found.cycles = last + 1 - begin
         self._cycle = last + 1
         return found

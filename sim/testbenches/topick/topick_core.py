@@ -1,10 +1,11 @@
 """Testbench of the core: tokens' queries and cache in, sums over the kept tokens out.
 
-A transaction is a head. Which tokens are pruned depends on timing, so no output but the number of
-beats is known beforehand. The core reports each token's last decision; from these the bit-exact
-model computes what the sums must be, and that no token was pruned wrongly. So any stalls, latency
-and order of the memories may be used. Where nothing stalls, the decisions, their order and the
-cycles are predicted by :mod:`sim.testbenches.topick.prediction`.
+A transaction is a head, or a command that is refused. Which tokens are pruned depends on timing,
+so no output but the number of beats is known beforehand. The core reports each token's last
+decision; from these the bit-exact model computes what the sums must be, and that no token was
+pruned wrongly. So any stalls, latency and order of the memories may be used. Where nothing stalls,
+the decisions, their order and the cycles are predicted by
+:mod:`sim.testbenches.topick.prediction`.
 """
 
 import dataclasses
@@ -18,7 +19,13 @@ from hw.topick.core_parameters import TopickCoreParameters
 from sim.core import payload
 from sim.core.stimulus import Mismatch, Stimulus
 from sim.testbenches.jobs import JobsTestbench
-from sim.testbenches.topick.core_jobs import CoreStimulus, Jobs, random_jobs, real_jobs
+from sim.testbenches.topick.core_jobs import (
+    CoreStimulus,
+    Jobs,
+    first_transactions,
+    random_jobs,
+    real_jobs,
+)
 from sim.testbenches.topick.predicted_parts import HeadWork
 from sim.testbenches.topick.prediction import Prediction
 
@@ -93,7 +100,11 @@ def decisions_of(
         name = f"report__{lane}"
         beats = payload.unpack(layouts[name], got[name])
         at = 0
+        first = first_transactions(work)
         for number, job in enumerate(work):
+            if not job and lane == 0:
+                found += _refused(beats, at, first[number])
+                at += 1
             for head in jobs.heads_of(lane, job):
                 rows = jobs.rows_of(lane, head.head.tokens)
                 part = {key: column[at : at + rows] for key, column in beats.items()}
@@ -119,6 +130,17 @@ def _counts(stimulus: Stimulus, got: dict, cycles_of: dict) -> list[Mismatch]:
     return found
 
 
+def _refused(beats: dict, at: int, transaction: int) -> list[Mismatch]:
+    """The report of a refused command: its error, and nothing else."""
+    have = {name: int(column[at]) for name, column in beats.items()}
+    want = dict.fromkeys(have, 0) | {"error": 1}
+    return [
+        Mismatch("report__0", transaction, at, name, want[name], have[name])
+        for name in have
+        if want[name] != have[name]
+    ]
+
+
 def _decided(
     jobs: Jobs, lane: int, head: HeadWork, beats: dict, at: int, decisions: HeadDecisions
 ) -> list[Mismatch]:
@@ -134,6 +156,8 @@ def _decided(
         return wrong("head", head.number, str(beats["head"].tolist()))
     if (np.sort(tokens) != expected).any():
         return wrong("token", "each token once", str(np.sort(tokens).tolist()))
+    if beats["error"].any():
+        return wrong("error", 0, 1)
     if (beats["last"] != (np.arange(rows) == rows - 1)).any():
         return wrong("last", rows - 1, str(np.flatnonzero(beats["last"]).tolist()))
     decisions.read[tokens] = beats["chunk"] + 1
@@ -164,7 +188,7 @@ def mismatches(
     found: list[Mismatch] = []
     sums = sums_of(p, beats)
     at = 0
-    for job, decided in zip(work, decisions, strict=True):
+    for first, job, decided in zip(first_transactions(work), work, decisions, strict=False):
         numbers = beats["head"][at : at + len(job)].astype(int)
         last = beats["last"][at : at + len(job)]
         if sorted(numbers) != list(range(len(job))):
@@ -174,7 +198,7 @@ def mismatches(
             found.append(Mismatch("o", at, at, "last", len(job) - 1, str(np.flatnonzero(last))))
         for beat, number in enumerate(numbers, at):
             head, made = job[number], decided[number]
-            found += _head(jobs, head, made, sums[beat], at + number, beat, int(cycles[beat]))
+            found += _head(jobs, head, made, sums[beat], first + number, beat, int(cycles[beat]))
         at += len(job)
     return found
 
@@ -211,9 +235,13 @@ def pruned_late(stimulus: CoreStimulus, decisions: list[list[HeadDecisions]]) ->
     p, sizes, found = stimulus.jobs.parameters, stimulus.jobs.sizes, []
     options = {"lanes": p.lanes_per_head, "delay": p.decision_delay}
     heads = [
-        pair for of in zip(stimulus.work, decisions, strict=True) for pair in zip(*of, strict=True)
+        (first + work.number, work, made)
+        for first, *of in zip(
+            first_transactions(stimulus.work), stimulus.work, decisions, strict=False
+        )
+        for work, made in zip(*of, strict=True)
     ]
-    for transaction, (work, made) in enumerate(heads if p.pruning else []):
+    for transaction, work, made in heads if p.pruning else []:
         late = read_on(work.head, work.k, made.read, made.kept, made.rank, sizes, **options)
         for token in np.flatnonzero(late)[:1]:
             what = f"token {token} pruned", f"{made.read[token]} chunks read"
@@ -253,8 +281,8 @@ def _replayed(
     columns = [beats[f"tag.{field}"].astype(int) for field in ("token", "chunk", "slot")]
     columns += [beats["denominator.known"] != 0, (log2 ^ 1 << width - 1) - (1 << width - 1)]
     seen = list(zip(*(column.tolist() for column in columns), strict=True))
-    model, at, transaction = PeLane(jobs.sizes), 0, 0
-    for job, decided in zip(stimulus.work, decisions, strict=True):
+    model, at, first = PeLane(jobs.sizes), 0, first_transactions(stimulus.work)
+    for transaction, job, decided in zip(first, stimulus.work, decisions, strict=False):
         for work in jobs.heads_of(lane, job):
             rows, part = jobs.rows_of(lane, work.head.tokens), slice(share, None, shared)
             if rows == 0:
@@ -275,7 +303,6 @@ def _replayed(
             if kept != have:
                 return [Mismatch(name, number, at, "kept", str(kept), str(have), cycle)]
             at += count
-        transaction += len(job)
     if at != len(seen):
-        return [Mismatch(name, transaction, at, "beat", "nothing", "a beat", int(cycles[at]))]
+        return [Mismatch(name, first[-1], at, "beat", "nothing", "a beat", int(cycles[at]))]
     return []

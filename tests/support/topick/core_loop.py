@@ -47,7 +47,7 @@ def run(stimulus: CoreStimulus, timing: MemoryTiming, holds: int) -> tuple[dict,
                 ctx.set(response.valid, offered[lane] is not None)
                 if offered[lane] is not None:
                     tag, row = offered[lane]
-                    beat = tag | row << payload.width(p.tag_layout)
+                    beat = tag | row << payload.width(p.memory.tag)
                     ctx.set(Value.cast(response.payload), beat)
                 ctx.set(request.ready, in_flight[lane] < holds)
             moved = False

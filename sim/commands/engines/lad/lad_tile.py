@@ -28,8 +28,8 @@ class LadAttention(StoredAttention[LadTileParameters]):
     def __init__(self, run: LayerRun):
         p = run.parameters(LadTileParameters)
         self._tokens = Tokens(p)
-        names = [name for name, _ in p.report_layout]
-        sums = [*names, "rows of dense attention", "invalid heads"]
+        self._counted = [name for name, _ in p.report_layout if name != "error"]
+        sums = [*self._counted, "rows of dense attention", "invalid heads"]
         super().__init__(run, self._tokens.memory(), p.d, sums)
 
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -59,8 +59,8 @@ class LadAttention(StoredAttention[LadTileParameters]):
     def count(self, report: dict[str, np.ndarray], o: dict[str, np.ndarray]) -> None:
         """The reports' fields, ``n`` being the positions in view; the rows of K and V that dense
         attention reads, each head its own; invalid heads."""
-        for name, values in report.items():
-            self._sums[name] += int(values.sum())
+        for name in self._counted:
+            self._sums[name] += int(report[name].sum())
         self._sums["rows of dense attention"] += 2 * int(report["n"].sum())
         self._sums["invalid heads"] += int(o["invalid"].sum())
 
