@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from amaranth.hdl import Shape, signed, unsigned
 from amaranth.lib import data, enum
@@ -24,7 +26,7 @@ from hw.unicaim.charge_accumulator import ChargeAccumulatorParameters
 from hw.unicaim.digital_array import DigitalArrayParameters
 from hw.unicaim.eviction_sense import EvictionSenseParameters
 from hw.unicaim.group_sum import GroupSumParameters
-from hw.unicaim.level_converter import LevelConverterParameters
+from hw.unicaim.level_converter import LevelConverterParameters, RowKind
 from hw.unicaim.row_manager import RowManagerParameters
 from hw.unicaim.serial_array import SerialArrayParameters
 from hw.unicaim.topk_sense import TopkSenseParameters
@@ -40,6 +42,23 @@ class CommandOp(enum.IntEnum, shape=2):
     PRESET = 1
     RESTART = 2
     LOAD = 3
+
+
+class CommandWork(NamedTuple):
+    """A command, for :meth:`UnicaimCoreParameters.cycles`.
+
+    op, kv_head
+        Fields of the command.
+    full
+        Whether all rows of its kv head are in use after it.
+    queries
+        For each of its query heads, the number of rows selected.
+    """
+
+    op: CommandOp
+    kv_head: int
+    full: bool = False
+    queries: Sequence[int] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,6 +222,41 @@ class UnicaimCoreParameters(Parameters):
         """Cycles from a query to its result, with a memory that answers in the next cycle."""
         reading = 5 if self.exact == "rows" else 0  # from an address to its row
         return self.latency + reading + self.exact_cycles(rows)
+
+    cycles_exact = False
+
+    def cycles(self, work: Sequence[CommandWork]) -> int:
+        """Cycles of commands, about, from the first one offered to the last output accepted.
+
+        Without stalls, with a memory that answers in the next cycle, and of an array whose searches
+        have a known number of steps; `golden.unicaim.core_cycles` counts them exactly but for rows
+        that are read and written at once.
+        """
+        planes = self.accumulator.planes
+        reading = 5 if self.exact == "rows" else 0  # from an address to its row
+        result = self.pe_array.outer_product(1).result
+        sequence = exact = end = 0  # when each is free, and when the last output is accepted
+        free: dict[int, int] = {}  # when a kv head takes its next command
+        for op, kv_head, full, queries in work:
+            accepted = max(sequence, free.get(kv_head, 0))
+            if op is CommandOp.LOAD:
+                sequence = end = accepted + self.converter.row_cycles(RowKind.MEAN)
+                continue
+            sequence = accepted + self.converter.row_cycles(RowKind.KEY)
+            # The accumulations of its kv head: the new row's, then the row to evict.
+            done = sequence + 4
+            if op is CommandOp.STEP and self.start == "mean":
+                done += planes + 3
+            if full and op is not CommandOp.RESTART:
+                done += planes + 2
+            for rows in queries:
+                first = sequence + self.latency + reading
+                rows = max(1, rows)
+                exact = max(exact + self.exact_interval(rows), first + self.exact_cycles(rows))
+                sequence += self.selection_interval(rows)
+                done = max(done, exact - result + 1)
+            free[kv_head], end = done, max(end, done, exact)
+        return end + 1
 
     @property
     def idle_bound(self) -> int:

@@ -35,7 +35,7 @@ from sim.testbenches.kllm.kllm_core import (
     testbench,
 )
 from sim.testbenches.kllm.layers import layers_of
-from sim.testbenches.kllm.product_cycles import timing_of
+from sim.testbenches.kllm.product_cycles import cycles_of, formula_work, timing_of, work_of
 from sim.testbenches.kllm.products import (
     Product,
     results_of_all,
@@ -108,6 +108,22 @@ def test_a_result_comes_a_lane_s_latency_after_its_last_step(parameters):
         times = core_cycles(timing_of(parameters), [work] * 3)
         latency = parameters.lane.latency_of(groups)
         assert {t.result - t.last_step for t in times} == {latency}
+
+
+@pytest.mark.parametrize(("preset", "within"), [("small", 0.01), ("default", 0.03)])
+def test_the_formula_of_cycles(preset, within, shipped_trace):
+    """Near the cycle model, which the RTL takes exactly; without functions and the softmax."""
+    p = KllmCoreParameters.preset(preset)
+    plain = {"function": None, "softmax": False, "weighted": False}
+    products = [
+        dataclasses.replace(product, **plain)
+        for product in real_products(p, shipped_trace, 6, columns=64)[0]
+    ]
+    outliers = [result.outlier for result in results_of_all(p, products)]
+    pairs = zip(products, outliers, strict=True)
+    work = [formula_work(product, work_of(p, product, marks)) for product, marks in pairs]
+    expected = cycles_of(p, products, outliers)
+    assert p.cycles(work) == pytest.approx(expected, rel=within)
 
 
 @campaign

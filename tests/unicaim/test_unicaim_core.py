@@ -9,13 +9,14 @@ import pytest
 from golden.unicaim.divisors import code_units, query_divisors
 from hw.catalogue import find
 from hw.parameters import ParameterError
+from hw.unicaim.core_parameters import CommandOp, CommandWork
 from hw.unicaim.level_converter import RowKind
 from hw.unicaim.unicaim_core import UnicaimCoreParameters
 from sim.core.design import generate
 from sim.core.memory import MemoryTiming
 from sim.core.stalls import PATTERNS
 from sim.drivers.run import Simulation
-from sim.testbenches.unicaim.core_jobs import CoreJobs, random_jobs
+from sim.testbenches.unicaim.core_jobs import CoreJobs, cycles_of, random_jobs, real_jobs
 from sim.testbenches.unicaim.unicaim_core import testbench
 from tests.support.kllm.compiled import Compiled
 
@@ -139,6 +140,22 @@ def test_cycles_of_queries(name):
             assert outcome.failure is None
             gaps.append(np.diff(outcome.cycles_of["o"]).tolist())
         assert gaps[0] == gaps[1], k
+
+
+@pytest.mark.parametrize(("preset", "within"), [("small", 0.03), ("default", 0.01)])
+def test_the_formula_of_cycles(preset, within, shipped_trace):
+    """Near the cycle model, which the RTL takes exactly; further off if commands have no order."""
+    p = UnicaimCoreParameters.preset(preset)
+    for jobs, share in (
+        (real_jobs(p, shipped_trace, 120, np.random.default_rng(1))[0], within),
+        (random_jobs(p, 200, np.random.default_rng(1)), 0.15),
+    ):
+        work = [
+            CommandWork(CommandOp[job.op], job.kv_head, job.full, [rows for rows, _ in job.queries])
+            for job in jobs.work
+        ]
+        expected, _ = cycles_of(p, jobs.work)
+        assert p.cycles(work) == pytest.approx(expected, rel=share)
 
 
 @pytest.mark.parametrize(

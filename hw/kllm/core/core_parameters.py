@@ -1,6 +1,7 @@
 """Sizes, layouts and cycle counts of the accelerator (KLLM, Fig. 5)."""
 
 import dataclasses
+from collections.abc import Sequence
 from functools import cached_property
 
 from amaranth.hdl import Signal
@@ -10,6 +11,7 @@ from hw.arith.float_format import FP16, FP32
 from hw.kllm.centroid_lane import CentroidLaneParameters
 from hw.kllm.clustering_unit import ClusteringUnitParameters
 from hw.kllm.codebook_replacement import CodebookReplacementParameters
+from hw.kllm.core.product_work import ProductWork, product_cycles
 from hw.kllm.element_function import Function
 from hw.kllm.index_buffer import IndexBufferParameters
 from hw.kllm.outlier_list import OutlierListParameters
@@ -255,6 +257,16 @@ class CoreParameters(Parameters):
         back = self.rms_factor.latency + self.index_buffer.latency
         lane = self.lane_latency(self.groups)
         return front + beats + back + self.outlier_list.rows + lane + 1
+
+    cycles_exact = False
+
+    def cycles(self, work: Sequence[ProductWork]) -> int:
+        """Cycles of products, about, from the first command offered to the last result accepted.
+
+        Without stalls, functions and the softmax, with a memory that keeps up;
+        `golden.kllm.cycles` counts them all exactly.
+        """
+        return product_cycles(self, work)
 
     @cached_property
     def table_layout(self) -> data.StructLayout:

@@ -7,7 +7,8 @@ import numpy as np
 
 from golden.kllm.cycles import SoftmaxTiming, Timing, VectorWork, Work, core_cycles, listing_of
 from hw.kllm import softmax_parameters as softmax
-from hw.kllm.core.core_parameters import BEAT, IN_FLIGHT, Table
+from hw.kllm.core.core_parameters import BEAT, IN_FLIGHT
+from hw.kllm.core.product_work import ProductWork, table_rows
 from hw.kllm.kllm_core import KllmCoreParameters
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ def cycles_of(
     times = [*zip(products, core_cycles(timing_of(p), work), strict=True)]
     results = [t.result for product, t in times if not product.partial and not product.softmax]
     return max(*results, *(t.clustered for product, t in times if product.store), -1) + 1
+
+
+def formula_work(product: "Product", work: Work) -> ProductWork:
+    """The same product in the parameters' formula."""
+    rows = [sum(vector.rows) for vector in work.vectors]
+    beats, columns = len(work.vectors[0].listing), len(product.scale)
+    options = work.groups, work.new_tables, work.normalise
+    return ProductWork(rows, beats, work.outliers, columns, *options)
 
 
 def work_of(p: KllmCoreParameters, product: "Product", outlier: np.ndarray) -> Work:
@@ -61,8 +70,7 @@ def timing_of(p: KllmCoreParameters) -> Timing:
     """The cycle model's constants of a core."""
     stages = 0 if p.centroid_bits else p.counter_stages  # a lane that multiplies never stalls
     return Timing(
-        # One row of each table but the products', or two in its place.
-        load_rows=(2 if p.centroid_bits else 1 << p.activation_bits) + len(Table) - 2,
+        load_rows=table_rows(p),
         table_rows=1 << p.activation_bits,
         search=p.outlier_split.search_of(1) - 1,
         setup=p.clustering_unit.setup,
