@@ -28,7 +28,7 @@ class LadSystem:
         kv_heads = -(-sizes.kv_heads // tiles)
         heads = min(sizes.heads, kv_heads * -(-sizes.heads // sizes.kv_heads))
         self.tile_sizes = dataclasses.replace(sizes, heads=heads, kv_heads=kv_heads)
-        used = self.tile_sizes.layout["end"][0]
+        used = self.tile_sizes.memory_rows
         self.tile_rows = 1 << (used - 1).bit_length()
         shape = tiles * self.tile_rows, sizes.d
         if memory is not None and (memory.shape != shape or memory.dtype != np.uint16):

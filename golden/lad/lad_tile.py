@@ -75,7 +75,7 @@ class LadTile:
     ):
         if arithmetic not in ARITHMETICS:
             raise ValueError(f"arithmetic must be fp16 or float64, not {arithmetic}")
-        shape = sizes.layout["end"][0], sizes.d
+        shape = sizes.memory_rows, sizes.d
         if memory is not None and (memory.shape != shape or memory.dtype != np.uint16):
             wrong = f"{memory.dtype}{list(memory.shape)}"
             raise ValueError(f"memory must be uint16{list(shape)}, not {wrong}")
@@ -169,7 +169,7 @@ class LadTile:
         return 1 <= n <= size.positions and fits(heads, group, size.heads, size.kv_heads)
 
     def _part(self, memory: np.ndarray, table: str, part: int) -> np.ndarray:
-        base, stride = self.sizes.layout[table]
+        base, stride = self.sizes.regions[table]
         return memory[base + part * stride : base + (part + 1) * stride]
 
     # A new key
@@ -363,10 +363,10 @@ class LadTile:
     def _counters(self, head: int, positions: np.ndarray) -> np.ndarray:
         """Counters int[positions, I] of a head."""
         size = self.sizes
-        shape = size.counter_words, size.counter_word, size.counter_bits, len(self._tables)
+        shape = size.counter_words, size.counter_word_bits, size.counter_bits, len(self._tables)
         return counters_in(self.rows("counter", head), positions, *shape)
 
     def _set_counters(self, head: int, positions: np.ndarray, counters: np.ndarray) -> None:
         size = self.sizes
-        shape = size.counter_words, size.counter_word, size.counter_bits
+        shape = size.counter_words, size.counter_word_bits, size.counter_bits
         set_counters(self.rows("counter", head), positions, counters, *shape)

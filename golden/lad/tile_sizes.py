@@ -1,4 +1,8 @@
-"""Sizes of LAD's tile and its tables in memory."""
+"""Sizes of LAD's tile and its tables in memory, as far as the bit-exact model needs them.
+
+Neither hardware nor model may take them from the other, so :mod:`hw.lad.tile_sizes` states them
+once more; `tests/lad/test_tile_sizes.py` compares the two over many parameters.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,14 +40,14 @@ class TileSizes:
         return line_tables(self.bounds, self.slack)
 
     @property
-    def counter_word(self) -> int:
+    def counter_word_bits(self) -> int:
         """Bits of a position's counters, a power of two."""
         return 1 << (len(self.tables) * self.counter_bits - 1).bit_length()
 
     @property
     def counter_words(self) -> int:
         """Positions whose counters share a row."""
-        return 16 * self.d // self.counter_word
+        return 16 * self.d // self.counter_word_bits
 
     @property
     def cache_rows(self) -> int:
@@ -51,8 +55,17 @@ class TileSizes:
         return 2 * self.d + 7
 
     @cached_property
-    def layout(self) -> dict[str, tuple[int, int]]:
-        """Base address and distance of the parts of each table, in rows; and the ``end``."""
+    def regions(self) -> dict[str, tuple[int, int]]:
+        """Base address of each table and distance of its parts, in rows."""
+        return {name: region[:2] for name, region in self._regions.items()}
+
+    @property
+    def memory_rows(self) -> int:
+        return max(base + parts * stride for base, stride, parts in self._regions.values())
+
+    @cached_property
+    def _regions(self) -> dict[str, tuple[int, int, int]]:
+        """Base address, distance and number of the parts of each table."""
         tables, kv = -(-self.positions // self.d), self.kv_heads
         sizes = {"k": (self.positions, kv), "v": (self.positions, kv)}
         if self.identification == "codes":
@@ -67,6 +80,6 @@ class TileSizes:
         found, end = {}, 0
         for name, (rows, parts) in sizes.items():
             stride = 1 << (rows - 1).bit_length()
-            found[name] = end, stride
+            found[name] = end, stride, parts
             end += parts * stride
-        return found | {"end": (end, 0)}
+        return found

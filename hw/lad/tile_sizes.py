@@ -1,4 +1,7 @@
-"""Sizes of LAD's tile: parameters, sub-blocks, tables in memory, cycles."""
+"""Sizes of LAD's tile: parameters, sub-blocks, tables in memory, cycles.
+
+The bit-exact model states those it needs once more, in :mod:`golden.lad.tile_sizes`.
+"""
 
 import dataclasses
 import functools

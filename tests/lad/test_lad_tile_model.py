@@ -50,7 +50,7 @@ def sequence(size: TileSizes, n: int, seed: int, *, directions: int = 6):
 
 
 def random_memory(size: TileSizes, seed: int) -> np.ndarray:
-    shape = size.layout["end"][0], size.d
+    shape = size.memory_rows, size.d
     return np.random.default_rng(seed).integers(0, 1 << 16, shape).astype(np.uint16)
 
 
@@ -309,7 +309,7 @@ def test_tables_of_the_memory_do_not_overlap(identification):
     size = dataclasses.replace(LONG, identification=identification)
     parts = {"k": 2, "v": 2, "code": 2, "unit": 2, "norm": 2, "dnorm": 2, "cid": 2}
     tile, end = LadTile(size), 0
-    for table in (name for name in size.layout if name != "end"):
+    for table in size.regions:
         for part in range(parts.get(table, size.heads)):
             rows = tile.rows(table, part)
             assert not rows.any() and len(rows) & len(rows) - 1 == 0
