@@ -22,10 +22,13 @@ from hw.parameters import ParameterError
 from sim import __main__ as cli
 from sim.commands.engines.difference import Difference
 from sim.commands.engines.kllm.kllm_core import engine, most_words
-from sim.commands.engines.kllm.layer_products import BLOCK, STEPS, KllmLayer, LayerProducts
+from sim.commands.engines.kllm.layer_products import STEPS, KllmLayer, LayerProducts
+from sim.commands.engines.part import LayerRun
 from sim.core.design import from_file, generate
 from sim.core.memory import MemoryTiming
 from sim.testbenches.kllm.layers import layers_of
+
+BLOCK = KllmLayer.block
 
 # As the harness' tests of every block compile it.
 SMALL = KllmCoreParameters.preset("first")
@@ -196,7 +199,7 @@ def test_slices_of_the_real_model(design, shipped_trace):
         into: ActivationQuantizer(layer.codebook, 0, outliers=1) for into, layer in of_input.items()
     }
     matrices = {name: real[n % len(real)].weights for n, name in enumerate(INPUTS)}
-    made = KllmLayer(design, 0, LayerProducts(matrices, quantizers))
+    made = KllmLayer(LayerRun(design, 0), LayerProducts(matrices, quantizers))
     for name, into in INPUTS.items():
         x = of_input[into].x[:3].astype(np.float32)
         expected = core_product(x, quantizers[into], matrices[name])

@@ -4,10 +4,9 @@ A block's engine is a :class:`AttentionEngine`; the attention of each layer is a
 :class:`RtlAttention`.
 """
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -15,109 +14,58 @@ from golden.algorithms.attention import DecodeAttention
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.lm.weights import Config
 from hw.parameters import Parameters, require
-from sim.commands.engines.difference import Difference
+from sim.commands.engines.part import LayerRun, RtlPart
 from sim.commands.engines.record import LayerStep
 from sim.commands.engines.workers import Submit, at_once
-from sim.core import payload
 from sim.core.design import Design
-from sim.core.dram.timing import DramUse, drams_of
 from sim.core.memory import FASTEST, Memory, MemoryTiming
-from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare
-from sim.drivers.board.shared import DesignOnBoard, open_session
-from sim.drivers.harness.session import Session
+from sim.core.stimulus import Outcome
 
 P = TypeVar("P", bound=Parameters)
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerRun:
-    """Which layer runs on which design, and how.
-
-    design
-        Design of the block; layers share its compiled code.
-    layer
-        Its number, for messages.
-    timing
-        Timing of all memories.
-    check
-        False: what the RTL gives goes on unchecked.
-    submit
-        Runs what the language model need not wait for: a step's RTL, or the checks of its outputs.
-    quantised
-        The quantised model, where the same block computes its matrix products.
-    """
-
-    design: Design
-    layer: int
-    timing: MemoryTiming = FASTEST
-    check: bool = True
-    submit: Submit = at_once
-    quantised: QuantizedLlama | None = None
-
-    def parameters(self, kind: type[P]) -> P:
-        """The design's parameters, which are of the engine's block."""
-        found = self.design.parameters
-        assert isinstance(found, kind)
-        return found
-
-    @property
-    def timed(self) -> bool:
-        """Whether a step takes the cycles of the block's formula: not with slow memories, nor on a
-        board, whose memories have the timing of its cable."""
-        return self.timing.is_fastest and not isinstance(self.design, DesignOnBoard)
-
-
-class RtlAttention(DecodeAttention, Generic[P]):
+class RtlAttention(RtlPart[P], DecodeAttention):
     """One layer's attention, computed by RTL.
 
-    ``cycles`` has the number of each step; ``bits`` counts the output bits compared; ``steps`` has
-    what went in and out. All three are complete once everything submitted has run. ``settings`` has
-    the block's options of the run by name.
+    ``cycles`` has the number of each step; ``steps`` has what went in and out. Both are complete
+    once everything submitted has run. ``settings`` has the block's options of the run by name.
+
+    sums
+        Names of figures that the block's own class adds up.
     """
 
-    block: ClassVar[str]
-    """Catalogue name."""
-
-    def __init__(self, run: LayerRun, memories: dict[str, Memory]):
-        super().__init__()
-        self._design, self._layer = run.design, run.layer
-        self._p = cast(P, run.design.parameters)  # the design is of this block
-        self._check, self._submit, self._timed = run.check, run.submit, run.timed
-        self._session = open_session(run.design, memories, run.timing)
+    def __init__(self, run: LayerRun, memories: dict[str, Memory], sums: Sequence[str] = ()):
+        DecodeAttention.__init__(self)
+        RtlPart.__init__(self, run, memories)
         self.settings: dict[str, float] = {}
         self.steps: list[LayerStep] = []
         self.cycles: list[int] = []
-        self.bits = 0
+        self._sums: dict[str, float] = dict.fromkeys(sums, 0)
 
-    def _rtl(self, token: int, inputs: dict, expected: dict[str, int], drain: int = 0) -> Outcome:
-        """A step of the session, on the simulated RTL or on a board.
-
-        :raises Difference: if it stops.
-        """
-        outcome = self._session.step(inputs, expected, drain)
+    def _rtl(
+        self, token: int, inputs: dict, expected: dict[str, int], drain: int = 0, where: str = ""
+    ) -> Outcome:
+        outcome = super()._rtl(token, inputs, expected, drain, where)
         self.cycles.append(outcome.cycles)
-        if outcome.failure is not None:
-            raise Difference(self.block, self._layer, token, outcome.failure)
         return outcome
 
-    def _compared(self, token: int, stimulus: Stimulus, drain: int = 0) -> Outcome:
-        """A step on the RTL, whose outputs and cycles must be as `stimulus` says.
+    def _record(
+        self,
+        rows: Sequence[np.ndarray],
+        positions: np.ndarray,
+        votes: np.ndarray | None = None,
+        evicted: Sequence[int] = (),
+    ) -> None:
+        """Record a step: its q, k, v and o, [heads, d] each, and the cache after it.
 
-        :raises Difference: at the first bit that differs, or if it takes a wrong number of cycles.
+        Without `votes` none is known, without `evicted` no token is evicted.
         """
-        layouts = self._design.outputs
-        expected = {name: len(beats) for name, beats in stimulus.outputs.items()}
-        outcome = self._rtl(token, stimulus.inputs, expected, drain)
-        self._refuse(token, compare(stimulus, outcome.outputs, layouts, outcome.cycles_of))
-        if self._timed and (wrong := stimulus.wrong_cycles(outcome)) is not None:
-            raise Difference(self.block, self._layer, token, wrong)
-        self.bits += sum(len(b) * payload.width(layouts[n]) for n, b in stimulus.outputs.items())
-        return outcome
-
-    def _refuse(self, token: int, found: Sequence[Mismatch]) -> None:
-        """:raises Difference: for the first mismatch, if there is any."""
-        if found:
-            raise Difference(self.block, self._layer, token, str(found[0]))
+        q, *others = rows
+        k, v, o = (x.astype(np.float16) for x in others)
+        votes = np.full(positions.shape, -1) if votes is None else votes
+        evicted = list(evicted) or [-1] * len(positions)
+        step = LayerStep(np.asarray(q, np.float32), k, v, o, positions, votes, evicted)
+        self.steps.append(step)
 
     def bytes_moved(self) -> dict[str, int]:
         """Bytes that the block has read from and written to its memories, all tables included."""
@@ -127,23 +75,14 @@ class RtlAttention(DecodeAttention, Generic[P]):
             "kv_written": sum(use.bytes_written for use in uses),
         }
 
-    def timings(self) -> dict[str, MemoryTiming]:
-        """Timings of the block's memories, by name; empty on a board."""
-        return self._session.timings if isinstance(self._session, Session) else {}
-
-    def drams(self) -> list[DramUse]:
-        """What the memories did, if they are DRAMs."""
-        return drams_of(self._session.uses())
-
-    def close(self) -> None:
-        self._session.close()
-
 
 class Fp16Attention(RtlAttention[P]):
     """Attention by a block whose operands and outputs are FP16, heads of `width` elements."""
 
-    def __init__(self, run: LayerRun, memories: dict[str, Memory], width: int):
-        super().__init__(run, memories)
+    def __init__(
+        self, run: LayerRun, memories: dict[str, Memory], width: int, sums: Sequence[str] = ()
+    ):
+        super().__init__(run, memories, sums)
         self._width = width
 
     def _operands(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[np.ndarray]:
@@ -154,24 +93,18 @@ class Fp16Attention(RtlAttention[P]):
 
     def _outputs(self, outcome: Outcome) -> np.ndarray:
         """What the RTL gave: float16[heads, width]."""
-        o = payload.unpack(self._design.outputs["o"], outcome.outputs["o"])
-        bits = np.stack([o[f"o[{element}]"] for element in range(self._width)], axis=1)
-        return bits.astype(np.uint16).view(np.float16)
+        return self._half(outcome, "o", "o", self._width)
 
-    def _end(
-        self,
-        q: np.ndarray,
-        operands: list[np.ndarray],
-        o: np.ndarray,
-        positions: np.ndarray,
-        votes: np.ndarray,
-        evicted: Sequence[int],
-    ) -> np.ndarray:
-        """Record a step, without the elements filled up; its output in float32."""
+    def _end(self, q: np.ndarray, operands: list[np.ndarray], o: np.ndarray, *cache) -> np.ndarray:
+        """Record a step, without the elements filled up; its output in float32.
+
+        cache
+            Positions, and what else :meth:`_record` takes.
+        """
         d = q.shape[1]
-        k, v, o = (x[:, :d] for x in (*operands[1:], o))
-        self.steps.append(LayerStep(np.asarray(q, np.float32), k, v, o, positions, votes, evicted))
-        return o.astype(np.float32)
+        rows = [x[:, :d] for x in (q, *operands[1:], o)]
+        self._record(rows, *cache)
+        return rows[-1].astype(np.float32)
 
 
 class AttentionEngine(ABC, Generic[P]):

@@ -9,7 +9,8 @@ from typing import ClassVar, TypeVar, cast
 import numpy as np
 
 from hw.attention.decode_core import DecodeParameters
-from sim.commands.engines.attention import Fp16Attention, LayerRun
+from sim.commands.engines.attention import Fp16Attention
+from sim.commands.engines.part import LayerRun
 from sim.core import payload
 from sim.testbenches.decode import DecodeBench, input_streams, offer, offer_rows
 from sim.testbenches.memory import NAME
@@ -76,9 +77,7 @@ class DecodeAttention(Fp16Attention[P]):
         self.evicted += cache.gone()
         self.traffic.read(kv_heads * cache.read, kv_heads * cache.read, d)
         self.traffic.dense(kv_heads * (token + 1), d)
-        votes = np.full(cache.positions.shape, -1) if cache.votes is None else cache.votes
-        evicted = list(cache.evicted)
-        return self._end(q, operands, o, cache.positions, votes.astype(np.int32), evicted)
+        return self._end(q, operands, o, cache.positions, cache.votes, cache.evicted)
 
     def _modelled(self, token: int, rows: list[np.ndarray], command: dict):
         """The step by the bit-exact model; by the RTL too, but perhaps later."""

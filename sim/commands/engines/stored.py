@@ -9,7 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from hw.parameters import Parameters
-from sim.commands.engines.attention import Fp16Attention, LayerRun
+from sim.commands.engines.attention import Fp16Attention
+from sim.commands.engines.part import LayerRun
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Outcome, Stimulus, compare_memories
@@ -29,11 +30,10 @@ class StoredAttention(Fp16Attention[P]):
     """
 
     def __init__(self, run: LayerRun, memory: Memory, width: int, sums: Sequence[str]):
-        super().__init__(run, {NAME: memory}, width)
+        super().__init__(run, {NAME: memory}, width, sums)
         self._memory = memory
         # What the memory must hold after the step whose RTL ran last, and after the model's.
         self._expected, self._modelled_rows = memory.contents.copy(), memory.contents.copy()
-        self._sums: dict[str, float] = dict.fromkeys(sums, 0)
 
     @abstractmethod
     def count(self, report: dict[str, np.ndarray], o: dict[str, np.ndarray]) -> None:

@@ -12,7 +12,7 @@ from golden.lm.commands import open_model
 from golden.trace import load
 from hw.catalogue import find
 from hw.emit.export import export
-from sim.commands.engines.attention import LayerRun
+from sim.commands.engines.part import LayerRun
 from sim.commands.engines.topick import topick_core
 from sim.commands.engines.topick.topick_core import engine
 from sim.core.design import generate

@@ -9,7 +9,7 @@ from golden.lm.commands import open_model
 from golden.trace import load
 from hw.catalogue import find
 from hw.unicaim.unicaim_core import UnicaimCoreParameters
-from sim.commands.engines.attention import LayerRun
+from sim.commands.engines.part import LayerRun
 from sim.commands.engines.unicaim.unicaim_core import UnicaimAttention, dense_prompt, engine
 from sim.core.design import generate
 from tests.support.sim.generated import (

@@ -6,12 +6,12 @@ from golden.lm.weights import Config
 from hw.baseline.dense_core import DenseCoreParameters
 from sim.commands.engines.attention import (
     AttentionEngine,
-    LayerRun,
     require_head_size,
     require_heads,
     require_tokens,
 )
 from sim.commands.engines.decode import CacheStep, DecodeAttention, power_of_two
+from sim.commands.engines.part import LayerRun
 from sim.testbenches.baseline.dense_core import DenseSteps
 
 

@@ -7,11 +7,11 @@ from hw.baseline.h2o_core import H2oCoreParameters
 from hw.parameters import require
 from sim.commands.engines.attention import (
     AttentionEngine,
-    LayerRun,
     require_head_size,
     require_heads,
 )
 from sim.commands.engines.decode import CacheStep, DecodeAttention, power_of_two
+from sim.commands.engines.part import LayerRun
 from sim.testbenches.baseline.h2o_core import H2oSteps
 
 

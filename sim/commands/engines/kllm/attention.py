@@ -10,8 +10,8 @@ from golden.kllm.kllm_core import tables_of
 from golden.lm.weights import Config
 from hw.kllm.core.core_parameters import BEAT
 from hw.kllm.kllm_core import KllmCoreParameters
-from sim.commands.engines.attention import LayerRun, RtlAttention
-from sim.commands.engines.record import LayerStep
+from sim.commands.engines.attention import RtlAttention
+from sim.commands.engines.part import LayerRun
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.products import (
@@ -67,11 +67,7 @@ class KllmAttention(RtlAttention[KllmCoreParameters]):
         self.rows = rows * self._kv_heads
         self.traffic.dense(self.rows, self._d)
         self.traffic.read(self.rows, self.rows, self._d)
-        positions = np.arange(rows)[None]  # all tokens, in one cache for all heads
-        votes = np.full(positions.shape, -1)
-        q = np.asarray(q, np.float32)
-        rows_of_step = (k.astype(np.float16), v.astype(np.float16), y.astype(np.float16))
-        self.steps.append(LayerStep(q, *rows_of_step, positions, votes, [-1]))
+        self._record([q, k, v, y], np.arange(rows)[None])  # all tokens, in one cache for all heads
         return y.astype(np.float32)
 
     def _modelled(self, token: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -118,9 +114,7 @@ class KllmAttention(RtlAttention[KllmCoreParameters]):
         inputs = packed_inputs(p, products, addresses, self._rng)
         outcome = self._rtl(token, inputs, counts)
         self.cycles[-2:] = [sum(self.cycles[-2:])]
-        fields = payload.unpack(p.output_layout, outcome.outputs["y"])
-        y = np.stack([fields[f"y[{lane}]"] for lane in range(p.lanes)], axis=1)
-        y = y.astype(np.uint16).view(np.float16).reshape(heads, sets, group, p.lanes)
+        y = self._half(outcome, "y", "y", p.lanes).reshape(heads, sets, group, p.lanes)
         return y.swapaxes(1, 2).reshape(len(q), -1)[:, :d]
 
     def _stores(self, k: np.ndarray, v: np.ndarray) -> list[Product]:

@@ -17,9 +17,10 @@ from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config
 from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import require
-from sim.commands.engines.attention import AttentionEngine, LayerRun, require_tokens
+from sim.commands.engines.attention import AttentionEngine, require_tokens
 from sim.commands.engines.kllm.attention import KllmAttention, words_of_attention
 from sim.commands.engines.kllm.layer_products import HEAD, STEPS, KllmLayer, products_of
+from sim.commands.engines.part import LayerRun
 from sim.commands.engines.workers import Submit, at_once
 from sim.core.design import Design
 from sim.core.memory import FASTEST, MemoryTiming
@@ -148,8 +149,8 @@ class KllmEngine(AttentionEngine[KllmCoreParameters]):
         layers = quantised.config.layers
         return [
             KllmLayer(
-                *(design, number, model, STEPS if number < layers else HEAD),
-                *(timing, check, submit(number)),
+                LayerRun(design, number, timing, check, submit(number)),
+                *(model, STEPS if number < layers else HEAD),
             )
             for number, model in enumerate(products_of(quantised))
         ]

@@ -21,16 +21,7 @@ from golden.kllm.kllm_core import (
 )
 from golden.lm.weights import INPUTS
 from hw.kllm.kllm_core import KllmCoreParameters
-from sim.commands.engines.attention import LayerRun
-from sim.commands.engines.difference import Difference
-from sim.commands.engines.workers import Submit, at_once
-from sim.core import payload
-from sim.core.design import Design
-from sim.core.dram.timing import DramUse, drams_of
-from sim.core.memory import FASTEST, MemoryTiming
-from sim.core.stimulus import Outcome, compare
-from sim.drivers.board.shared import open_session
-from sim.drivers.harness.session import Session
+from sim.commands.engines.part import LayerRun, RtlPart
 from sim.testbenches.kllm.products import (
     Matrices,
     Product,
@@ -40,8 +31,6 @@ from sim.testbenches.kllm.products import (
     stimulus_of,
     with_words_late,
 )
-
-BLOCK = "kllm.kllm_core"
 
 STEPS = (("wq", "wk", "wv"), ("wo",), ("gate", "up"), ("down",))
 """Matrices of one input, whose products are offered to the core together."""
@@ -109,21 +98,13 @@ def products_of(model: QuantizedLlama) -> list[LayerProducts]:
     return found
 
 
-class KllmLayer:
+class KllmLayer(RtlPart[KllmCoreParameters]):
     """Products of one layer or of the output matrix, by RTL and by the bit-exact model.
 
-    design
-        Of ``kllm.kllm_core``; layers share its compiled code.
-    layer
-        Its number, for messages.
     model
         What is computed: matrices, how their inputs are quantised, and what is normalised.
     steps
         Names of matrices of one input each.
-    check
-        False: there is no model; what the RTL gives goes on.
-    submit
-        Runs the RTL of a step and compares it; the model's results go on at once.
 
     A matrix of more rows than the core's K is multiplied in parts, each with separate outliers and
     scale; one of more columns than N in several products. ``cycles`` has the number of each token's
@@ -132,19 +113,12 @@ class KllmLayer:
     has run.
     """
 
+    block = "kllm.kllm_core"
+
     def __init__(
-        self,
-        design: Design,
-        layer: int,
-        model: LayerProducts,
-        steps: tuple[tuple[str, ...], ...] = STEPS,
-        timing: MemoryTiming = FASTEST,
-        check: bool = True,
-        submit: Submit = at_once,
+        self, run: LayerRun, model: LayerProducts, steps: tuple[tuple[str, ...], ...] = STEPS
     ):
-        self._design, self._layer, self._model, self._steps = design, layer, model, steps
-        self._check, self._submit = check, submit
-        run = LayerRun(design, layer, timing)
+        self._model, self._steps = model, steps
         self._p = parameters = run.parameters(KllmCoreParameters)
         self._tables, self._scales = {}, {}
         for name, matrix in model.matrices.items():
@@ -159,14 +133,12 @@ class KllmLayer:
         for piece in (piece for pieces in self._pieces for piece in pieces):
             weight, scale = self._weights(piece)
             self._address[self._place(piece)] = stored.add(weight, scale)
-        self._session = open_session(design, {"memory": stored.memory()}, timing)
-        self._timed = run.timed
-        self._rng = np.random.default_rng(layer)  # of bits without meaning
+        super().__init__(run, {"memory": stored.memory()})
+        self._rng = np.random.default_rng(run.layer)  # of bits without meaning
         self._ready: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._tokens = [0] * len(steps)  # that each step has had
         self.cycles: list[list[int]] = []
         self.predicted: list[list[int]] = []
-        self.bits = 0
 
     def _cut(self, name: str) -> list[Piece]:
         p, shape = self._p, self._model.matrices[name].index.shape
@@ -243,23 +215,20 @@ class KllmLayer:
 
     def _run(self, step: int, token: int, x: np.ndarray, expected: list[Result]) -> None:
         """A token's step on the RTL, compared."""
-        pieces, outputs = self._pieces[step], self._design.outputs
+        pieces = self._pieces[step]
         addresses = [self._address[self._place(piece)] for piece in pieces]
         p, products = self._p, self._products(step, x)
         stimulus = stimulus_of(p, products, addresses, expected, self._rng)
         stimulus = with_words_late(p, stimulus, products)
-        counts = {name: len(beats) for name, beats in stimulus.outputs.items()}
-        outcome = self._step_of_rtl(step, token, stimulus.inputs, counts)
-        found = compare(stimulus, outcome.outputs, outputs, outcome.cycles_of)
-        if found:
-            # Beats too many belong to no product.
-            piece = [*pieces, pieces[-1]][found[0].transaction]
-            raise Difference(BLOCK, self._layer, token, f"matrix {piece.name}: {found[0]}")
-        if self._timed and (wrong := stimulus.wrong_cycles(outcome)) is not None:
-            names = ", ".join(self._steps[step])
-            raise Difference(BLOCK, self._layer, token, f"matrix {names}: {wrong}")
+        # Beats too many belong to no product.
+        names = [piece.name for piece in (*pieces, pieces[-1])]
+        outcome = self._compared(
+            *(token, stimulus),
+            where=self._where(step),
+            place=lambda found: f"matrix {names[found.transaction]}: ",
+        )
+        self.cycles[token][step] = outcome.cycles
         self.predicted[token][step] = stimulus.cycles
-        self.bits += sum(len(b) * payload.width(outputs[n]) for n, b in stimulus.outputs.items())
 
     def _unchecked(self, step: int, x: np.ndarray) -> dict[str, np.ndarray]:
         """A step by the RTL alone."""
@@ -273,10 +242,9 @@ class KllmLayer:
         for number, token in enumerate(self._new_tokens(step, len(x))):
             inputs = packed_inputs(p, self._products(step, x[number]), addresses, self._rng)
             counts = {"outliers": pairs, "indices": 0, "y": sum(sets)}
-            outcome = self._step_of_rtl(step, token, inputs, counts)
-            fields = payload.unpack(self._design.outputs["y"], outcome.outputs["y"])
-            y = np.stack([fields[f"y[{lane}]"] for lane in range(p.lanes)], axis=1)
-            parts = np.split(y.astype(np.uint16).view(np.float16), np.cumsum(sets)[:-1])
+            outcome = self._rtl(token, inputs, counts, where=self._where(step))
+            self.cycles[token][step] = outcome.cycles
+            parts = np.split(self._half(outcome, "y", "y", p.lanes), np.cumsum(sets)[:-1])
             found: dict[str, list] = {name: [] for name in rows}
             for piece, part, width in zip(given, parts, widths, strict=True):
                 found[piece.name].append(part.ravel()[:width])
@@ -309,27 +277,9 @@ class KllmLayer:
             )
         return products
 
-    def _step_of_rtl(
-        self, step: int, token: int, inputs: dict[str, np.ndarray], expected: dict[str, int]
-    ) -> Outcome:
-        outcome = self._session.step(inputs, expected)
-        if outcome.failure is not None:
-            names = ", ".join(self._steps[step])
-            raise Difference(BLOCK, self._layer, token, f"matrix {names}: {outcome.failure}")
-        self.cycles[token][step] = outcome.cycles
-        return outcome
+    def _where(self, step: int) -> str:
+        return f"matrix {', '.join(self._steps[step])}: "
 
     def bytes_moved(self) -> dict[str, int]:
         """Bytes that the core has read from the memory of its weights, scales included."""
         return {"weights_read": self._session.uses()["memory"].bytes_read}
-
-    def timings(self) -> dict[str, MemoryTiming]:
-        """Timing of the memory of weights; empty on a board."""
-        return self._session.timings if isinstance(self._session, Session) else {}
-
-    def drams(self) -> list[DramUse]:
-        """What the memories did, if they are DRAMs."""
-        return drams_of(self._session.uses())
-
-    def close(self) -> None:
-        self._session.close()

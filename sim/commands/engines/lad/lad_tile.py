@@ -6,11 +6,11 @@ from golden.lm.weights import Config
 from hw.lad.tile_parameters import LadTileParameters
 from sim.commands.engines.attention import (
     AttentionEngine,
-    LayerRun,
     require_head_size,
     require_heads,
     require_tokens,
 )
+from sim.commands.engines.part import LayerRun
 from sim.commands.engines.stored import StoredAttention
 from sim.testbenches.decode import input_streams, offer, offer_rows
 from sim.testbenches.lad.lad_tile import Tokens
@@ -38,7 +38,7 @@ class LadAttention(StoredAttention[LadTileParameters]):
         o, votes = (self._modelled if self._check else self._unchecked)(token, *operands)
         self.rows = kv_heads * (token + 1)
         positions = np.repeat(np.arange(token + 1)[None], kv_heads, axis=0)
-        return self._end(q, operands, o, positions, votes, [-1] * kv_heads)
+        return self._end(q, operands, o, positions, votes)
 
     def _modelled(self, token: int, q: np.ndarray, k: np.ndarray, v: np.ndarray):
         """The step by the bit-exact model; by the RTL too, but perhaps later."""

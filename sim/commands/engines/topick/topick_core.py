@@ -9,14 +9,13 @@ from golden.lm.weights import Config
 from hw.topick.core_parameters import TokenWork, TopickCoreParameters
 from sim.commands.engines.attention import (
     AttentionEngine,
-    LayerRun,
     RtlAttention,
     require_head_size,
     require_heads,
     require_tokens,
 )
 from sim.commands.engines.difference import Difference
-from sim.commands.engines.record import LayerStep
+from sim.commands.engines.part import LayerRun
 from sim.core import payload
 from sim.core.stimulus import Outcome
 from sim.drivers.board.shared import DesignOnBoard
@@ -57,13 +56,13 @@ class TopickAttention(RtlAttention[TopickCoreParameters]):
     def __init__(self, run: LayerRun, threshold: float = THRESHOLD):
         parameters = run.parameters(TopickCoreParameters)
         self._jobs = Jobs(parameters)
-        super().__init__(run, self._jobs.memories())
+        sums = "tokens in view", "chunks of all keys", "chunks of keys read", "tokens kept"
+        super().__init__(run, self._jobs.memories(), sums)
         self._threshold = self.settings["threshold"] = threshold
         self._cache = QuantisedCache(parameters.bits, CALIBRATION, HEADROOM)
         on_board = isinstance(run.design, DesignOnBoard)
         drawn = run.timing.is_drawn and not on_board
         self._prediction = CorePrediction(parameters, run.timing) if drawn else None
-        self._counts: dict[str, float] = {}
         shortest, longest = run.timing.latency
         self._latency = (shortest + longest) // 2
         self._unpruned = 0
@@ -93,16 +92,16 @@ class TopickAttention(RtlAttention[TopickCoreParameters]):
         stimulus = self._jobs.stimulus([], since=token)
         expected = {name: len(beats) for name, beats in stimulus.outputs.items()}
         outcome = self._rtl(token, stimulus.inputs, expected)
-        sums = self._sums(outcome, len(q))
+        sums = self._attended(outcome, len(q))
         total = np.maximum(sums[:, -1:], 1)
         o = sums[:, :d] / total * np.repeat(v_scale, group)[:, None]
-        rows = [np.asarray(q, np.float32)]
+        rows = [q]
         rows += [x[:, :d] * s[:, None] for x, s in ((k_codes, k_scale), (v_codes, v_scale))]
         self.rows = kv_heads * (token + 1)
         self._submit(partial(self._finish, token, stimulus, outcome, [*rows, o]))
         return o.astype(np.float32)
 
-    def _sums(self, outcome: Outcome, heads: int) -> np.ndarray:
+    def _attended(self, outcome: Outcome, heads: int) -> np.ndarray:
         """The RTL's sums by head, as integers, ``total`` the last."""
         p = self._p
         beats = payload.unpack(self._design.outputs["o"], outcome.outputs["o"])
@@ -134,20 +133,10 @@ class TopickAttention(RtlAttention[TopickCoreParameters]):
             self.bits += len(outcome.outputs["o"]) * payload.width(layouts["o"])
         [job] = decisions
         self._count(job)
-        q, k, v, o = rows
-        kv_heads = len(k)
+        kv_heads = len(rows[1])
         kept = np.stack([head.kept for head in job]).reshape(kv_heads, -1, token + 1)
-        self.steps.append(
-            LayerStep(
-                q,
-                k.astype(np.float16),
-                v.astype(np.float16),
-                o.astype(np.float16),
-                np.repeat(np.arange(token + 1)[None], kv_heads, axis=0),
-                kept.sum(axis=1),
-                [-1] * kv_heads,
-            )
-        )
+        positions = np.repeat(np.arange(token + 1)[None], kv_heads, axis=0)
+        self._record(rows, positions, kept.sum(axis=1))
 
     def _count(self, job: list[HeadDecisions]) -> None:
         tokens = sum(len(head.read) for head in job)
@@ -158,7 +147,7 @@ class TopickAttention(RtlAttention[TopickCoreParameters]):
             "tokens kept": sum(int(head.kept.sum()) for head in job),
         }
         for name, count in counts.items():
-            self._counts[name] = self._counts.get(name, 0) + count
+            self._sums[name] += count
 
     def figures(self) -> dict[str, float]:
         """Sums over steps and query heads.
@@ -169,7 +158,7 @@ class TopickAttention(RtlAttention[TopickCoreParameters]):
         another scale; elements of K and V that saturated.
         """
         uses = self._session.uses().values()
-        return self._counts | {
+        return self._sums | {
             "chunks read": sum(use.rows_read for use in uses),
             "cycles": sum(self.cycles),
             "cycles without pruning": self._unpruned,

@@ -10,10 +10,9 @@ from hw.parameters import require
 from hw.unicaim.core_parameters import UnicaimCoreParameters
 from sim.commands.engines.attention import (
     AttentionEngine,
-    LayerRun,
     require_head_size,
 )
-from sim.commands.engines.record import LayerStep
+from sim.commands.engines.part import LayerRun
 from sim.commands.engines.stored import DRAIN, StoredAttention
 from sim.core import payload
 from sim.testbenches.memory import NAME
@@ -130,21 +129,10 @@ class UnicaimAttention(StoredAttention[UnicaimCoreParameters]):
         else:
             self._rtl(tokens - 1, self._jobs.inputs(), {"report": kept.size}, DRAIN)
         self.rows = kept.size
-        half_k, half_v = (x.astype(np.float16) for x in (k, v))
         for token in range(tokens):
             last = token == tokens - 1
             positions = kept if last else np.repeat(np.arange(token + 1)[None], kv_heads, axis=0)
-            self.steps.append(
-                LayerStep(
-                    q[:, token].astype(np.float32),
-                    half_k[:, token],
-                    half_v[:, token],
-                    o[:, token].astype(np.float16),
-                    positions,
-                    np.full(positions.shape, -1),
-                    [-1] * kv_heads,
-                )
-            )
+            self._record([x[:, token] for x in (q, k, v, o)], positions)
         return o
 
     def count(self, report: dict[str, np.ndarray], o: dict[str, np.ndarray]) -> None:

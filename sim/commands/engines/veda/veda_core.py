@@ -6,8 +6,9 @@ from golden.lm.weights import Config
 from golden.veda.voting_engine import weight
 from hw.parameters import require
 from hw.veda.veda_core import VedaCoreParameters
-from sim.commands.engines.attention import AttentionEngine, LayerRun, require_heads
+from sim.commands.engines.attention import AttentionEngine, require_heads
 from sim.commands.engines.decode import CacheStep, DecodeAttention
+from sim.commands.engines.part import LayerRun
 from sim.testbenches.veda.veda_core import Steps
 
 
