@@ -7,7 +7,7 @@ import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module
 from amaranth.sim import Simulator
 
-from hw.attention import step_sequence
+from hw.attention import head_order
 from hw.veda import scheduler
 from hw.veda.scheduler import Scheduler, SchedulerParameters
 from sim.checks.formal.specs import surround
@@ -105,8 +105,9 @@ def test_other_commands_are_not_refused():
 
 
 def test_without_refusal_rows_are_beyond_the_memory(monkeypatch):
-    module = with_fault(step_sequence, "| (offered.heads > offered.group * p.kv_heads)", "")
-    monkeypatch.setattr(scheduler, "StepSequence", module.StepSequence)
+    module = with_fault(head_order, "| (heads > group * self.kv_heads)", "")
+    misfits = module.HeadOrderParameters.misfits
+    monkeypatch.setattr(head_order.HeadOrderParameters, "misfits", misfits)
     addresses, errors = requests(Scheduler(THREE), heads=4, group=1)
     assert not errors and max(addresses) >= 3 * 2 * 4
 
