@@ -24,8 +24,7 @@ from amaranth.hdl import (
 from hw.attention import pe_array
 from hw.attention.pe_array import PeArray, PeArrayParameters
 from sim.checks.formal.specs import surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 SIZES = [
     PeArrayParameters(2, 1, 1, "fp16", add_stages=2),
@@ -205,11 +204,10 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    """With one line of the source replaced, the assertion meant for it fails."""
-    line, instead, found_by = FAULTS[fault]
-    module = with_fault(pe_array, line, instead)
-    spec = ControlSpec(module.PeArray(SIZES[0]), invariant=False)
-    find_fault(spec, f"pe_array_{fault}", found_by, depth=14, seconds=300)
+test_injected_fault_is_found = fault_test(
+    pe_array,
+    FAULTS,
+    lambda m: ControlSpec(m.PeArray(SIZES[0]), invariant=False),
+    depth=14,
+    seconds=300,
+)

@@ -20,8 +20,7 @@ from hw.attention.special_function_unit import (
 )
 from hw.attention.weighted_rows import WeightedRowsParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 pytestmark = pytest.mark.campaign
 
@@ -166,11 +165,13 @@ LANE_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", LANE_FAULTS)
-def test_a_fault_of_a_lane_is_found(fault):
-    line, instead, found_by = LANE_FAULTS[fault]
-    spec = LaneSpec(LANE, with_fault(weighted_rows, line, instead), invariant=False)
-    find_fault(spec, f"weighted_rows_{fault}", found_by, depth=13)
+test_a_fault_of_a_lane_is_found = fault_test(
+    weighted_rows,
+    LANE_FAULTS,
+    lambda m: LaneSpec(LANE, m, invariant=False),
+    suite=LANE_FAULTS,
+    depth=13,
+)
 
 
 class GroupSpec(Elaboratable):
@@ -305,9 +306,10 @@ GROUP_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", GROUP_FAULTS)
-def test_a_fault_of_a_group_is_found(fault):
-    line, instead, found_by = GROUP_FAULTS[fault]
-    module = with_fault(grouped_rows, line, instead)
-    spec = GroupSpec(GroupedRowsParameters(LANE, 2), module, invariant=False)
-    find_fault(spec, f"grouped_rows_{fault}", found_by, depth=9)
+test_a_fault_of_a_group_is_found = fault_test(
+    grouped_rows,
+    GROUP_FAULTS,
+    lambda m: GroupSpec(GroupedRowsParameters(LANE, 2), m, invariant=False),
+    suite=GROUP_FAULTS,
+    depth=9,
+)

@@ -4,7 +4,6 @@ The slave answers in any order of IDs, interleaves, and stalls as it likes. One 
 one arbitrary write are followed.
 """
 
-import pytest
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import (
     Array,
@@ -24,8 +23,7 @@ from amaranth.lib import data
 from hw.bus import axi_memory
 from hw.bus.axi_memory import AxiMemory, AxiMemoryParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 # Two transfers a row, two reads and two writes under way.
 SIZE = AxiMemoryParameters(64, 2, 1, 2, 2, data=32, bus_address=16)
@@ -348,9 +346,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    spec = AxiMemorySpec(with_fault(axi_memory, line, instead).AxiMemory(SIZE), invariant=False)
-    find_fault(spec, f"axi_memory_{fault}", found_by, depth=9)
+test_injected_fault_is_found = fault_test(
+    axi_memory, FAULTS, lambda m: AxiMemorySpec(m.AxiMemory(SIZE), invariant=False), depth=9
+)

@@ -30,8 +30,7 @@ from hw.bus.register_map import (
     RegisterMap,
 )
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 
 def field(name: str, low: int, width: int, access: str, reset: int = 0) -> RegisterField:
@@ -211,9 +210,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    spec = RegistersSpec(with_fault(registers, line, instead), invariant=False)
-    find_fault(spec, f"registers_{fault}", found_by, depth=8)
+test_injected_fault_is_found = fault_test(
+    registers, FAULTS, lambda m: RegistersSpec(m, invariant=False), depth=8
+)

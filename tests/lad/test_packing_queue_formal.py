@@ -24,8 +24,7 @@ from hw.lad import apid, packing_queue
 from hw.lad.apid_parameters import ApidParameters
 from hw.lad.packing_queue import PackingQueueParameters
 from sim.checks.formal.specs import surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 SIZES = [PackingQueueParameters(2, 2, 8), PackingQueueParameters(3, 2, 8)]
 
@@ -202,13 +201,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    module = with_fault(packing_queue, line, instead)
-    spec = PackingSpec(build(SIZES[0], module), invariant=False)
-    find_fault(spec, f"packing_{fault}", found_by, depth=12)
+test_injected_fault_is_found = fault_test(
+    packing_queue, FAULTS, lambda m: PackingSpec(build(SIZES[0], m), invariant=False), depth=12
+)
 
 
 class ApidSpec(Elaboratable):
@@ -282,9 +277,6 @@ APID_FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", APID_FAULTS)
-def test_injected_fault_in_apid_is_found(fault):
-    line, instead, found_by = APID_FAULTS[fault]
-    dut = with_fault(apid, line, instead).Apid(APID)
-    find_fault(ApidSpec(dut, invariant=False), f"apid_{fault}", found_by, depth=12)
+test_injected_fault_in_apid_is_found = fault_test(
+    apid, APID_FAULTS, lambda m: ApidSpec(m.Apid(APID), invariant=False), depth=12
+)

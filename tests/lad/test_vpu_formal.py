@@ -11,8 +11,7 @@ from amaranth.hdl import Assert, Cover, Elaboratable, Module, Mux, Signal
 from hw.lad import vpu
 from hw.lad.vpu import Mode, Vpu, VpuParameters
 from sim.checks.formal.specs import surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 SIZES = [
     VpuParameters(d=2, multiply_stages=1, add_stages=1),
@@ -122,10 +121,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    module = with_fault(vpu, line, instead)
-    spec = ControlSpec(module.Vpu(SIZES[0]), invariant=False)
-    find_fault(spec, f"vpu_{fault}", found_by, depth=14)
+test_injected_fault_is_found = fault_test(
+    vpu, FAULTS, lambda m: ControlSpec(m.Vpu(SIZES[0]), invariant=False), depth=14
+)

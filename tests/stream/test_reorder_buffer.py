@@ -12,9 +12,7 @@ from amaranth.sim import Simulator
 from hw.stream import reorder_buffer
 from hw.stream.reorder_buffer import ReorderBuffer
 from sim.checks.formal.specs import surround
-from tests.support.campaign import suite_takes
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 DEPTH, WIDTH, ADDRESS = 4, 2, 2
 
@@ -209,13 +207,13 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", suite_takes(["does_not_return"], FAULTS))
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    module = with_fault(reorder_buffer, line, instead)
-    dut = module.ReorderBuffer(DEPTH, ADDRESS, WIDTH, repeat=True)
-    spec = RepeatSpec(dut, invariant=False)
-    find_fault(spec, f"reorder_buffer_{fault}", found_by, depth=14)
+test_injected_fault_is_found = fault_test(
+    reorder_buffer,
+    FAULTS,
+    lambda m: RepeatSpec(m.ReorderBuffer(DEPTH, ADDRESS, WIDTH, repeat=True), invariant=False),
+    suite=["does_not_return"],
+    depth=14,
+)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -20,9 +20,7 @@ from sim.core.stimulus import compare
 from sim.drivers.harness.runner import Harness
 from sim.testbenches.stream.beats import beats
 from sim.testbenches.stream.sequential_reader import build, testbench
-from tests.support.campaign import suite_takes
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 BLOCK = find("stream.sequential_reader")
 SMALL = SequentialReaderParameters(address_width=3, data_width=2, depth=4, longest=3)
@@ -238,14 +236,16 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", suite_takes(list(FAULTS)[:1], FAULTS))
-def test_injected_fault_is_found(fault):
-    """With one line of the source replaced, the claim meant for it fails."""
-    line, instead, found_by = FAULTS[fault]
-    module = with_fault(sequential_reader, line, instead)
-    dut = module.SequentialReader(module.SequentialReaderParameters(**dataclasses.asdict(SMALL)))
-    spec = ReaderSpec(dut, invariant=False)
-    find_fault(spec, f"reader_{fault}", found_by, depth=16)
+test_injected_fault_is_found = fault_test(
+    sequential_reader,
+    FAULTS,
+    lambda m: ReaderSpec(
+        m.SequentialReader(m.SequentialReaderParameters(**dataclasses.asdict(SMALL))),
+        invariant=False,
+    ),
+    suite=list(FAULTS)[:1],
+    depth=16,
+)
 
 
 TIMINGS = {

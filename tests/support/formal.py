@@ -8,17 +8,21 @@ A file of proofs has three tests. With ``ControlSpec``, a specification around o
     def test_cover():
         prove_block(ControlSpec(Vpu(SIZE), invariant=False), "vpu", "cover", depth=12)
 
-    @pytest.mark.parametrize("fault", FAULTS)
-    def test_injected_fault_is_found(fault):
-        line, instead, found_by = FAULTS[fault]
-        spec = ControlSpec(with_fault(vpu, line, instead).Vpu(SIZE), invariant=False)
-        find_fault(spec, f"vpu_{fault}", found_by, depth=14)
+    test_injected_fault_is_found = fault_test(
+        vpu, FAULTS, lambda m: ControlSpec(m.Vpu(SIZE), invariant=False), depth=14
+    )
 """
 
+import types
+from collections.abc import Callable, Iterable, Mapping
+
+import pytest
 from amaranth.hdl import Elaboratable
 
 from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import StreamRulesSpec
+from tests.support.campaign import suite_takes
+from tests.support.faults import with_fault
 
 
 def prove_block(spec: Elaboratable, name: str, mode: str = "prove", **options) -> None:
@@ -49,6 +53,34 @@ def find_fault(
     assert result.status == "FAIL", result
     parts = found_by.split("|")
     assert any(part in failure for part in parts for failure in result.failures), result
+
+
+def fault_test(
+    module: types.ModuleType,
+    faults: Mapping[str, tuple[str, str, str]],
+    spec: Callable[[types.ModuleType], Elaboratable],
+    suite: Iterable[str] = (),
+    **options,
+) -> Callable:
+    """A test for each fault: with a line of the source replaced, the assertion meant for it fails.
+
+    faults
+        By name, the line of the module, what is in its place, and `found_by` of :func:`find_fault`.
+    spec
+        Function of the faulty module, which returns the specification of its component.
+    suite
+        Names of the faults that the suite has; the others are for the campaign.
+    options
+        As :func:`find_fault` takes them.
+    """
+
+    @pytest.mark.parametrize("fault", suite_takes(suite, faults))
+    def test(fault):
+        line, instead, found_by = faults[fault]
+        name = f"{module.__name__.rpartition('.')[2]}_{fault}"
+        find_fault(spec(with_fault(module, line, instead)), name, found_by, **options)
+
+    return test
 
 
 def prove_stream_rules(dut, name: str, outputs: str, inputs: list[str], cover: int = 12) -> None:

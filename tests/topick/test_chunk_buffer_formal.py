@@ -1,6 +1,5 @@
 """The chunk buffer: rules of streams, and one arbitrary chunk in it; unbounded proof."""
 
-import pytest
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import (
     Array,
@@ -19,8 +18,7 @@ from amaranth.hdl import (
 from hw.topick import chunk_buffer
 from hw.topick.chunk_buffer import ChunkBuffer, ChunkBufferParameters
 from sim.checks.formal.specs import surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 SIZE = ChunkBufferParameters(2, 1, 2, 1, row_bits=2, address_width=2, label_bits=1)
 
@@ -274,10 +272,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    faulty = with_fault(chunk_buffer, line, instead)
-    spec = ChunkSpec(faulty.ChunkBuffer(SIZE), inductive=False)
-    find_fault(spec, f"chunk_buffer_{fault}", found_by, depth=12)
+test_injected_fault_is_found = fault_test(
+    chunk_buffer, FAULTS, lambda m: ChunkSpec(m.ChunkBuffer(SIZE), inductive=False), depth=12
+)

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import pytest
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Cover, Elaboratable, Module, Signal
 
@@ -10,8 +9,7 @@ from hw.topick import lane_port
 from hw.topick.lane_port import LanePort
 from hw.topick.topick_core import TopickCoreParameters
 from sim.checks.formal.specs import surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 SIZE = dataclasses.replace(TopickCoreParameters.preset("small"), d=2, tokens=16, kv_heads=4)
 
@@ -99,8 +97,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    spec = PortSpec(with_fault(lane_port, line, instead).LanePort(SIZE))
-    find_fault(spec, f"lane_port_{fault}", found_by, depth=6)
+test_injected_fault_is_found = fault_test(
+    lane_port, FAULTS, lambda m: PortSpec(m.LanePort(SIZE)), suite=FAULTS, depth=6
+)

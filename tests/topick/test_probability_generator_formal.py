@@ -21,8 +21,7 @@ from golden.topick.probability_generator import probability
 from hw.topick import probability_generator
 from hw.topick.probability_generator import ProbabilityGenerator, ProbabilityGeneratorParameters
 from sim.checks.formal.specs import Internals, surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 SIZE = ProbabilityGeneratorParameters(4, 1, bits=3, chunk_bits=1, d=1, rows=3, probability_bits=2)
 ALL = dataclasses.replace(SIZE, skip=False)
@@ -318,10 +317,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    faulty = with_fault(probability_generator, line, instead)
-    spec = EntrySpec(faulty.ProbabilityGenerator(SIZE), inductive=False)
-    find_fault(spec, f"probability_generator_{fault}", found_by, depth=14)
+test_injected_fault_is_found = fault_test(
+    probability_generator,
+    FAULTS,
+    lambda m: EntrySpec(m.ProbabilityGenerator(SIZE), inductive=False),
+    depth=14,
+)

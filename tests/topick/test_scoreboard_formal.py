@@ -1,14 +1,12 @@
 """The scoreboard: rules of streams, and one arbitrary slot as a mailbox; unbounded proof."""
 
-import pytest
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.topick import scoreboard
 from hw.topick.scoreboard import Scoreboard, ScoreboardParameters
 from sim.checks.formal.specs import surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 SIZE = ScoreboardParameters(entries=3, score_bits=2, shift_bits=1, precision=1)
 
@@ -131,10 +129,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    faulty = with_fault(scoreboard, line, instead)
-    spec = MailboxSpec(faulty.Scoreboard(SIZE), inductive=False)
-    find_fault(spec, f"scoreboard_{fault}", found_by, depth=8)
+test_injected_fault_is_found = fault_test(
+    scoreboard, FAULTS, lambda m: MailboxSpec(m.Scoreboard(SIZE), inductive=False), depth=8
+)

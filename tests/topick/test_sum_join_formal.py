@@ -6,8 +6,7 @@ from amaranth.hdl import Assert, Cover, Elaboratable, Module, Signal, signed
 from hw.topick import sum_join
 from hw.topick.sum_join import SumJoin
 from sim.checks.formal.specs import surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 LANES, D, BITS, PLACES = 3, 2, 2, 1
 HALF = 1 << PLACES + BITS
@@ -87,10 +86,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    faulty = with_fault(sum_join, line, instead)
-    spec = SumSpec(faulty.SumJoin(LANES, D, BITS, PLACES), LANES, inductive=False)
-    find_fault(spec, f"sum_join_{fault}", found_by, depth=10)
+test_injected_fault_is_found = fault_test(
+    sum_join,
+    FAULTS,
+    lambda m: SumSpec(m.SumJoin(LANES, D, BITS, PLACES), LANES, inductive=False),
+    depth=10,
+)

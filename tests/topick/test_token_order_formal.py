@@ -1,13 +1,11 @@
 """The order of a lane's rows: rules of streams, and each row exactly once; unbounded proof."""
 
-import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Signal
 
 from hw.topick import token_order
 from hw.topick.token_order import Next, TokenOrder
 from sim.checks.formal.specs import surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 ROW_BITS = 4
 
@@ -151,10 +149,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    faulty = with_fault(token_order, line, instead)
-    spec = OrderSpec(faulty.TokenOrder(ROW_BITS), ROW_BITS, inductive=False)
-    find_fault(spec, f"token_order_{fault}", found_by, depth=10)
+test_injected_fault_is_found = fault_test(
+    token_order,
+    FAULTS,
+    lambda m: OrderSpec(m.TokenOrder(ROW_BITS), ROW_BITS, inductive=False),
+    depth=10,
+)

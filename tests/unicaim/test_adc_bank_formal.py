@@ -12,8 +12,7 @@ from amaranth.hdl import Array, Assert, Cover, Elaboratable, Module, Mux, Signal
 from hw.unicaim import adc_bank
 from hw.unicaim.adc_bank import AdcBank, AdcBankParameters
 from sim.checks.formal.specs import surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block, prove_stream_rules
+from tests.support.formal import fault_test, prove_block, prove_stream_rules
 
 CONVERTERS, BITS, FRACTION = 2, 2, 1
 SIZES = CONVERTERS, BITS, FRACTION
@@ -144,9 +143,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    spec = BankSpec(bank(with_fault(adc_bank, line, instead)), invariant=False)
-    find_fault(spec, f"adc_bank_{fault}", found_by, depth=12, seconds=200)
+test_injected_fault_is_found = fault_test(
+    adc_bank, FAULTS, lambda m: BankSpec(bank(m), invariant=False), depth=12, seconds=200
+)

@@ -5,14 +5,12 @@ use and is the last one in `evict`, and every row is below the number in use aft
 power up with any value; reset is high in the first cycle.
 """
 
-import pytest
 from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.unicaim import row_manager
 from hw.unicaim.row_manager import RowManager, RowOp
 from sim.checks.formal.specs import surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 ROWS, CONTEXTS = 3, 2
 ALL = (1 << ROWS) - 1
@@ -149,9 +147,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    spec = ManagerSpec(manager(with_fault(row_manager, line, instead)), invariant=False)
-    find_fault(spec, f"row_manager_{fault}", found_by, depth=12, seconds=200)
+test_injected_fault_is_found = fault_test(
+    row_manager, FAULTS, lambda m: ManagerSpec(manager(m), invariant=False), depth=12, seconds=200
+)

@@ -10,8 +10,7 @@ from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, 
 from hw.unicaim import topk_sense
 from hw.unicaim.topk_sense import TopkSense, TopkSenseParameters
 from sim.checks.formal.specs import surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 
 ROWS = 3
 IDLE, SEARCH, ADDRESSES = range(3)
@@ -178,11 +177,11 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    module = with_fault(topk_sense, line, instead)
-    dut = module.TopkSense(module.TopkSenseParameters(ROWS))
-    spec = SenseSpec(dut, invariant=False)
-    find_fault(spec, f"topk_sense_{fault}", found_by, depth=10, solver="yices", seconds=200)
+test_injected_fault_is_found = fault_test(
+    topk_sense,
+    FAULTS,
+    lambda m: SenseSpec(m.TopkSense(m.TopkSenseParameters(ROWS)), invariant=False),
+    depth=10,
+    solver="yices",
+    seconds=200,
+)

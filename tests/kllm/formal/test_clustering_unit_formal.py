@@ -14,8 +14,7 @@ from hw.kllm import clustering_unit
 from hw.kllm.clustering_unit import NEVER_BELOW, ClusteringUnit, ClusteringUnitParameters
 from sim.checks.formal.specs import surround
 from tests.support.campaign import suite_takes
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 from tests.support.kllm.orizuru_spec import is_nan, is_zero, less
 
 ONE_OF_EACH = ClusteringUnitParameters(activation_bits=1, lanes=1)
@@ -167,13 +166,12 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    """With one line of the source replaced, the assertion meant for it fails."""
-    line, instead, found_by = FAULTS[fault]
-    module = with_fault(clustering_unit, line, instead)
-    dut = module.ClusteringUnit(module.ClusteringUnitParameters(activation_bits=1, lanes=1))
-    spec = ClusteringSpec(dut, invariant=False)
-    name = f"clustering_unit_{fault}"
-    find_fault(spec, name, found_by, depth=8, seconds=200)
+test_injected_fault_is_found = fault_test(
+    clustering_unit,
+    FAULTS,
+    lambda m: ClusteringSpec(
+        m.ClusteringUnit(m.ClusteringUnitParameters(activation_bits=1, lanes=1)), invariant=False
+    ),
+    depth=8,
+    seconds=200,
+)

@@ -16,7 +16,7 @@ from hw.kllm.index_distribution_counter import IndexDistributionCounterParameter
 from sim.checks.formal.specs import surround
 from tests.support.campaign import suite_takes
 from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, find_fault, prove_block
 
 # k, counters, inputs of each, macs, stages
 SIZES = [
@@ -241,13 +241,16 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", suite_takes(["leaves_early"], FAULTS))
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    module = with_fault(column_counter, line, instead)
-    dut = module.ColumnCounter(parameters(SIZES[3], module.ColumnCounterParameters))
-    spec = ColumnCounterSpec(dut, inductive=False)
-    find_fault(spec, f"column_counter_{fault}", found_by, depth=8, solver="yices")
+test_injected_fault_is_found = fault_test(
+    column_counter,
+    FAULTS,
+    lambda m: ColumnCounterSpec(
+        m.ColumnCounter(parameters(SIZES[3], m.ColumnCounterParameters)), inductive=False
+    ),
+    suite=["leaves_early"],
+    depth=8,
+    solver="yices",
+)
 
 
 def test_one_input_too_many_on_a_shared_line_is_caught(monkeypatch):

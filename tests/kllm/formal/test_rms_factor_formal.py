@@ -16,8 +16,7 @@ from hw.kllm.inverse_rms import STEPS, InverseRms
 from hw.kllm.outlier_split import ONE
 from hw.kllm.rms_factor import RmsFactor, RmsFactorParameters
 from sim.checks.formal.specs import surround
-from tests.support.faults import with_fault
-from tests.support.formal import find_fault, prove_block
+from tests.support.formal import fault_test, prove_block
 from tests.support.kllm.column_invariants import columns_in, stages_of
 from tests.support.kllm.no_arithmetic import leave_out_arithmetic
 
@@ -193,11 +192,10 @@ FAULTS = {
 }
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("fault", FAULTS)
-def test_injected_fault_is_found(fault):
-    line, instead, found_by = FAULTS[fault]
-    module = with_fault(rms_factor, line, instead)
-    dut = module.RmsFactor(module.RmsFactorParameters(2, 2, 1))
-    spec = FactorSpec(dut, inductive=False)
-    find_fault(spec, f"rms_factor_{fault}", found_by, depth=14, solver="yices")
+test_injected_fault_is_found = fault_test(
+    rms_factor,
+    FAULTS,
+    lambda m: FactorSpec(m.RmsFactor(m.RmsFactorParameters(2, 2, 1)), inductive=False),
+    depth=14,
+    solver="yices",
+)
