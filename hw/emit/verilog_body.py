@@ -387,7 +387,8 @@ BREAK = re.compile(r"(?<=,) |(?<= [&|^?:+*-]) |(?<= (?:&&|\|\||<=)) |(?<= =) ")
 
 def wrapped(line: str) -> str:
     """A line, or several of no more than 100 characters each where that is possible."""
-    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    margin = " " * (len(line) - len(line.lstrip()))
+    indent = margin + ("// " if line.lstrip().startswith("//") else "    ")
     lines = []
     while len(line) > process.WIDTH:
         places = [m.end() for m in BREAK.finditer(line, len(indent), process.WIDTH)]

@@ -126,6 +126,8 @@ def test_long_lines_are_wrapped():
     lines = wrapped(line).split("\n")
     assert len(lines) == 3 and all(len(text) <= 100 for text in lines)
     assert " ".join(text.strip() for text in lines) == line.strip()
+    comment = f"  // {', '.join(f'name_{number}' for number in range(30))}"
+    assert all(text.startswith("  // name_") for text in wrapped(comment).split("\n"))
 
 
 class Kind(enum.Enum, shape=2):
