@@ -23,26 +23,12 @@ from amaranth.lib import data
 from hw.bus import axi_memory
 from hw.bus.axi_memory import AxiMemory, AxiMemoryParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.bus.formal import Skid
 from tests.support.formal import fault_test, prove_block
 
 # Two transfers a row, two reads and two writes under way.
 SIZE = AxiMemoryParameters(64, 2, 1, 2, 2, data=32, bus_address=16)
 LOW = 3  # bits of an address within a row
-
-
-class Skid:
-    """Beats inside a skid buffer: whether there is a first and a second, and their payloads."""
-
-    def __init__(self, internals: Internals, path: str, channel):
-        self.layout = channel.payload.shape()
-        self.full = ~internals.signal(f"{path}.ready")
-        self.valid = channel.valid
-        self.first = channel.payload
-        self.second = data.View(self.layout, internals.signal(f"{path}.skid"))
-        self.count = self.valid + self.full
-
-    def each(self):
-        return ((self.valid, self.first), (self.full, self.second))
 
 
 class AxiMemorySpec(Elaboratable):
