@@ -1,7 +1,7 @@
 """The largest of a vector's scores and the sum of their exponentials, tile by tile (VEDA, IV-B)."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data
+from amaranth.lib import data, wiring
 
 from hw.arith.bits.leading_zeros import leading_one, shift_to_top
 from hw.arith.bits.order_key import is_nan
@@ -11,7 +11,8 @@ from hw.arith.wide_exponent import EXPONENT, INVERSE, INVERSE_WIDTH, POWER, SIGN
 from hw.attention.binary_exponent import FARTHEST, OCTAVES, BinaryExponent, Term
 from hw.attention.delay import delay
 from hw.component import Component
-from hw.ports import Ports, wire_in, wire_out
+from hw.layout import FLAG
+from hw.ports import Ports, stream_out, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
 
 CORRECTION_BITS = 5
@@ -19,6 +20,15 @@ CORRECTION_BITS = 5
 
 LAST_TILE_CYCLES = 3
 """Cycles from a vector's last score to the cycle after `ended`, besides one a score of its tile."""
+
+SUM_CYCLES = 7
+"""Cycles from `ended` to the sum's reciprocal."""
+
+SUM = data.StructLayout(
+    {"inverse": INVERSE_WIDTH, "exponent": EXPONENT, "undefined": FLAG, "empty": FLAG}
+)
+"""A sum is s 2^exponent, 1 <= s < 2, and ``inverse`` 2 / s in units of 2^-14. ``undefined``: a
+score is NaN or plus infinity; ``empty``: all are minus infinity."""
 
 
 class SoftmaxReduction(Component[None]):
@@ -38,13 +48,22 @@ class SoftmaxReduction(Component[None]):
 
     The sum has 15 + ceil(log2 length) fraction bits; terms and corrections are cut off there.
 
-    Throughput: one score a cycle; there may be cycles without a score between. The next vector must
-    not begin before `ended`, and results are held until then.
+    Results wait in two queues, as the origin is known 6 cycles before the sum's reciprocal, and the
+    elements are normalised meanwhile.
+
+    Throughput: one score a cycle; there may be cycles without a score between, and the next vector
+    may follow at once, if less than `vectors` have not ended or wait with their results.
+
+    Parameters
+    ----------
+    length, tile, vectors : int
+        See :class:`hw.attention.special_function_unit.SpecialFunctionUnitParameters`.
     """
 
-    def __init__(self, length: int, tile: int):
+    def __init__(self, length: int, tile: int, vectors: int = 1):
         self._tile = tile
         self._length_bits = (length - 1).bit_length()
+        self._vectors = vectors
         super().__init__()
 
     def ports(self) -> Ports:
@@ -58,15 +77,13 @@ class SoftmaxReduction(Component[None]):
                 "scores if they come without a gap. From the next cycle on, the origin is "
                 "final.",
             ),
-            "origin": wire_out(OCTAVES, "Octaves of the highest score."),
-            "inverse_sum": wire_out(
-                INVERSE_WIDTH,
-                "2 / s in units of 2^-14, where the sum is s 2^sum_exponent and 1 <= s < 2; 7 "
-                "cycles after `ended`.",
+            "origins": stream_out(
+                OCTAVES,
+                "Octaves of the highest score of each vector, from the cycle after `ended`.",
             ),
-            "sum_exponent": wire_out(EXPONENT, "2 cycles earlier."),
-            "undefined": wire_out(1, "With `sum_exponent`: a score is NaN or plus infinity."),
-            "empty": wire_out(1, "All are minus infinity."),
+            "sums": stream_out(
+                SUM, f"Reciprocal of each vector's sum, {SUM_CYCLES} cycles after `ended`."
+            ),
         }
 
     def elaborate(self, platform):
@@ -78,20 +95,25 @@ class SoftmaxReduction(Component[None]):
 
         # Fill a tile, and find the least exponent of the vector so far. `tile_first` marks a tile's
         # first score, `vector_first` a vector's.
+        names = ("tile_first", "vector_first", "last", "undefined")
         entry = data.StructLayout(
-            {"fraction": POWER, "octaves": OCTAVES, "tile_first": 1, "vector_first": 1, "last": 1}
+            {"fraction": POWER, "octaves": OCTAVES} | dict.fromkeys(names, FLAG)
         )
         m.submodules.tile = queue = Queue(QueueParameters(entry.size, self._tile + 1), shape=entry)
+        # Least exponents of full tiles. While one is drained, another one may fill, and as many
+        # short ones as vectors may end.
+        size = QueueParameters(OCTAVES.width, self._vectors + 1)
+        m.submodules.tile_origins = tile_origins = Queue(size, shape=OCTAVES)
         filled = Signal(range(self._tile))  # scores in the tile that fills
         vector_first = Signal(init=1)
         lowest = Signal(OCTAVES)  # of the scores before
         lowest_now = Signal(OCTAVES)  # with this one
-        tile_origin = Signal(OCTAVES)  # of the last full tile
         lower = Signal()
         full = Signal()
         drainable = Signal(range(self._tile + 1))  # scores of full tiles in the FIFO
         pop = Signal()
-        undefined = Signal()
+        undefined = Signal()  # of the vector so far
+        undefined_now = Signal()
         m.d.comb += [
             lower.eq(vector_first | (exponent.octaves < lowest)),
             lowest_now.eq(Mux(lower, exponent.octaves, lowest)),
@@ -102,21 +124,24 @@ class SoftmaxReduction(Component[None]):
             queue.i.payload.tile_first.eq(filled == 0),
             queue.i.payload.vector_first.eq(vector_first),
             queue.i.payload.last.eq(last),
+            undefined_now.eq(not_allowed | (undefined & ~vector_first)),
+            queue.i.payload.undefined.eq(undefined_now),
+            tile_origins.i.valid.eq(full),
+            tile_origins.i.payload.eq(lowest_now),
         ]
         with m.If(valid):
             m.d.sync += [
                 filled.eq(Mux(full, 0, filled + 1)),
                 vector_first.eq(last),
                 lowest.eq(lowest_now),
-                undefined.eq(not_allowed | (undefined & ~vector_first)),
+                undefined.eq(undefined_now),
             ]
-        with m.If(full):
-            m.d.sync += tile_origin.eq(lowest_now)
         m.d.sync += drainable.eq(drainable + Mux(full, filled + 1, 0) - pop)
 
         # Drain it, one score a cycle, into 2^(origin - exponent). With a tile's first score the
         # origin changes, and the sum is corrected by `drop` octaves.
         score = queue.o.payload
+        origin = Signal(OCTAVES)
         origin_now = Signal(OCTAVES)
         drop = Signal(OCTAVES.width)
         clear = Signal()
@@ -124,28 +149,44 @@ class SoftmaxReduction(Component[None]):
         m.d.comb += [
             pop.eq(drainable.any()),
             queue.o.ready.eq(pop),
-            origin_now.eq(Mux(score.tile_first, tile_origin, self.origin)),
+            tile_origins.o.ready.eq(pop & score.tile_first),
+            origin_now.eq(Mux(score.tile_first, tile_origins.o.payload, origin)),
             term.octaves.eq(score.octaves),
             term.origin.eq(origin_now),
             term.fraction.eq(score.fraction),
             self.ended.eq(pop & score.last),
         ]
         with m.If(pop):
-            m.d.sync += self.origin.eq(origin_now)
+            m.d.sync += origin.eq(origin_now)
         m.d.sync += [
-            drop.eq(Mux(score.tile_first, self.origin - tile_origin, 0)),
+            drop.eq(Mux(score.tile_first, origin - origin_now, 0)),
             clear.eq(score.vector_first),
         ]
         # The term takes 2 cycles: the flags and the correction go with it.
-        add, end = delay(m, "term", Cat(pop, self.ended), 2)
+        empty = origin_now == FARTHEST
+        flags = Cat(pop, self.ended, score.undefined, empty)
+        add, end, *found = delay(m, "term", flags, 2)
         correction = Signal(CORRECTION_BITS)
         clear_sum = Signal()
         m.d.sync += [correction.eq(drop), clear_sum.eq(clear | drop[CORRECTION_BITS:].any())]
-        self._add(m, term, add, end, correction, clear_sum, undefined)
+
+        # The results of vectors that have ended and whose elements are not all normalised yet.
+        size = QueueParameters(OCTAVES.width, self._vectors + 1)
+        m.submodules.origin_queue = origins = Queue(size, shape=OCTAVES)
+        size = QueueParameters(SUM.size, self._vectors + 1)
+        m.submodules.sum_queue = sums = Queue(size, shape=SUM)
+        wiring.connect(m, origins.o, wiring.flipped(self.origins))
+        wiring.connect(m, sums.o, wiring.flipped(self.sums))
+        m.d.comb += [origins.i.valid.eq(self.ended), origins.i.payload.eq(origin_now)]
+        self._add(m, term, Cat(add, clear_sum, end, *found), correction, sums.i)
         return m
 
-    def _add(self, m: Module, term, add, end, correction, clear_sum, undefined) -> None:
-        """Sum the terms, and take the reciprocal of the sum."""
+    def _add(self, m: Module, term, flags, correction, result) -> None:
+        """Sum the terms, and take the reciprocal of the sum.
+
+        `flags` of the term: valid; the sum begins with it; it ends the vector; the vector is
+        undefined; it is empty.
+        """
         fraction_bits, integer_bits = 15 + self._length_bits, self._length_bits
         width = fraction_bits + integer_bits
         addend = Signal(fraction_bits, reset_less=True)
@@ -155,16 +196,16 @@ class SoftmaxReduction(Component[None]):
         #   total   | integer_bits . fraction_bits |  >> correction
         digits = Cat(Const(0, fraction_bits - SIGNIFICAND), term.digits)
         m.d.sync += addend.eq(digits >> term.shift)
-        add, end, clear_sum = delay(m, "addend", Cat(add, end, clear_sum))
+        add, clear_sum, end, undefined, empty = delay(m, "addend", flags)
         sum_shift = Signal(CORRECTION_BITS, reset_less=True)
         m.d.sync += sum_shift.eq(correction)
         corrected = Signal(width)
         m.d.comb += corrected.eq(Mux(clear_sum, 0, total >> sum_shift))
         with m.If(add):
             m.d.sync += total.eq(corrected + addend)
-        done = delay(m, "done", add & end)
-        with m.If(done):
-            m.d.sync += [self.undefined.eq(undefined), self.empty.eq(self.origin == FARTHEST)]
+        # The sum is complete 1 cycle later, its exponent is known 2 and its reciprocal 3 later: the
+        # queue is the register that takes it.
+        done, undefined, empty = delay(m, "done", Cat(add & end, undefined, empty), 3)
 
         # Normalise the sum: | 1 | 12 bits index the table of reciprocals | cut off |. The leading
         # one is one of the integer_bits + 1 highest bits, because one term at least has a shift of
@@ -172,13 +213,20 @@ class SoftmaxReduction(Component[None]):
         position = leading_one(m, total[fraction_bits - 1 :])
         normal = shift_to_top(m, total, position)
         fraction = Signal(12, reset_less=True)
+        sum_exponent = Signal(EXPONENT, reset_less=True)
         zeros = ~position
         m.d.sync += [
             fraction.eq(normal[width - 13 : -1]),
-            self.sum_exponent.eq(integer_bits - 1 - zeros),
+            sum_exponent.eq(integer_bits - 1 - zeros),
         ]
         parts = []
         for n, part in enumerate(INVERSE.terms(m, double_reciprocal, fraction)):
             parts.append(Signal.like(part, name=f"inverse_{n}", reset_less=True))
             m.d.sync += parts[-1].eq(part)
-        m.d.sync += self.inverse_sum.eq(sum(parts, 0))
+        m.d.comb += [
+            result.valid.eq(done),
+            result.payload.inverse.eq(sum(parts, 0)),
+            result.payload.exponent.eq(delay(m, "sum_exponent", sum_exponent)),
+            result.payload.undefined.eq(undefined),
+            result.payload.empty.eq(empty),
+        ]

@@ -9,7 +9,7 @@ from amaranth.lib import data, enum, memory, wiring
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FP16, FP32
 from hw.attention import moment_reduction
-from hw.attention.delay import delay_line
+from hw.attention.delay import delay, delay_line
 from hw.attention.moment_reduction import MomentReduction
 from hw.attention.normalisation import DIFFERENCE_CYCLES, RESULT_CYCLES, Normalisation
 from hw.attention.softmax_reduction import LAST_TILE_CYCLES, SoftmaxReduction
@@ -30,7 +30,10 @@ class Operation(enum.IntEnum, shape=2):
 
 
 DRAIN_CYCLES = 6
-"""Cycles from the first element read to the reduction being free for the next vector."""
+"""Cycles from a norm's first element read to the moments being free for the next vector."""
+
+ORIGIN_CYCLES, SUM_CYCLES = 3, 5
+"""Cycles from an element to the use of its softmax's origin, and of its sum."""
 
 LATENCY = 1 + RESULT_CYCLES
 """Cycles from an element being read from the buffer to its result."""
@@ -44,20 +47,25 @@ class SpecialFunctionUnitParameters(Parameters):
     tile
         Scores whose maximum is found before their exponentials are added, 1 to 64. The throughput
         is the same for any; a small tile has a lower latency. The paper's is 32.
+    vectors
+        Number of complete vectors that the buffer holds, at most, 1 to 64.
     """
 
     length: int = 256
     tile: int = 8
+    vectors: int = 1
 
     def __post_init__(self):
         require(2 <= self.length <= 4096, "length must be between 2 and 4096", self.length)
         require(1 <= self.tile <= 64, "tile must be between 1 and 64", self.tile)
+        require(1 <= self.vectors <= 64, "vectors must be between 1 and 64", self.vectors)
 
     @classmethod
     def presets(cls) -> dict[str, "SpecialFunctionUnitParameters"]:
         return {
             "small": cls(length=32, tile=4),
             "default": cls(),
+            "several": cls(length=32, tile=4, vectors=3),
             "paper": cls(length=4096, tile=32),
         }
 
@@ -82,13 +90,26 @@ class SpecialFunctionUnitParameters(Parameters):
         vectors
             Elements, those beyond `length` included, and operation of each vector.
         """
-        start = accepted = offered = 0
+        free = [0] * self.vectors  # when the buffer has room for the vectors to come
+        start = drained = accepted = read_end = norm_end = 0
         for elements, operation in vectors:
             kept = min(elements, self.length)
-            read = start + kept - 1 + self.reduction_cycles(kept, operation)
+            norm = operation != Operation.SOFTMAX
+            start = max(start, norm_end, read_end if norm else free.pop(0))
+            complete = start + kept - 1
+            read = complete + self.reduction_cycles(kept, operation)
+            if not norm:  # a short tile waits until the one before is drained
+                for number in range(self.tile, kept, self.tile):
+                    drained = max(drained, start + number - 1) + self.tile
+                drained = max(drained, complete) + (kept - 1) % self.tile + 1
+                read = max(drained + LAST_TILE_CYCLES, read_end)
+            read_end = read + kept
+            if norm:
+                norm_end = read + max(kept, DRAIN_CYCLES)
+            else:
+                free.append(read_end)
             accepted = read + kept - 1 + LATENCY + 2
-            offered = start + elements
-            start = max(read + max(kept, DRAIN_CYCLES), offered)
+            offered = start = start + elements
         return max(accepted, offered)
 
     @cached_property
@@ -125,7 +146,8 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
            └→ moment reduction: mean, 1 / std ──────────────────┘
 
     A vector is reduced while its elements arrive, one a cycle, and then read from the buffer and
-    output, one a cycle. The softmax works with powers of two: see
+    output, one a cycle. Meanwhile the next ones arrive, if the buffer has room for several and none
+    of them is a norm, which has the unit to itself. The softmax works with powers of two: see
     :class:`hw.attention.softmax_reduction.SoftmaxReduction` for the tiles,
     :class:`hw.attention.moment_reduction.MomentReduction` for the sums of layer norms.
 
@@ -141,10 +163,11 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
     NaN with ``last`` on element `length`. The next vector is not affected.
 
     Latency, from the last of n elements to the first result: min(n, tile) + 12 cycles for softmax,
-    less if there were gaps between the last ones, and 25 for the others. Throughput: the next
-    vector's first element is accepted the cycle after the last of n elements is read from the
-    buffer, which is 9 cycles before its result if nothing stalls. A vector of fewer than 6 elements
-    takes as long as one of 6.
+    less if there were gaps between the last ones, and 25 for the others. Throughput: scores of a
+    softmax are accepted, one a cycle, while fewer than `vectors` complete vectors wait in the
+    buffer. A vector leaves it with its last element read, which is 9 cycles before its result if
+    nothing stalls. A norm is accepted when the buffer is empty, and its next vector when all n
+    elements of the norm are read, or as many cycles later as 6 exceed n.
 
     Handshake: an element is accepted only while its vector's command is valid; the command is
     accepted with the last element. ``i.ready`` depends combinationally on ``command.valid``, and
@@ -175,125 +198,122 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
     def elaborate(self, platform):
         m = Module()
         p, command, i = self.parameters, self.command, self.i
-        m.submodules.softmax = softmax = SoftmaxReduction(p.length, p.tile)
+        m.submodules.softmax = softmax = SoftmaxReduction(p.length, p.tile, p.vectors)
         m.submodules.moments = moments = MomentReduction(p.length)
         # A credit is a place in the output queue; an element is read only with one.
         m.submodules.credits = credits = CreditCounter(
             CreditCounterParameters.for_pipeline(LATENCY)
         )
 
-        # `position` counts elements in, then elements read. Elements beyond `length` are dropped.
-        position = Signal(range(p.length))
-        last_position = Signal(range(p.length))
+        # Elements beyond `length` are dropped.
+        position = Signal(range(p.length))  # of the next element in its vector
+        reading = Signal(range(p.length))  # of the next one that is read from the buffer
+        slot = Signal(range(p.vectors))  # of the buffer, in which a vector is collected
+        read_slot = Signal(range(p.vectors))
         collecting = Signal()
         dropping = Signal()
-        cut = Signal()
         fire = Signal()
         full = Signal()
         end = Signal()
         read = Signal()
         finished = Signal()
-        ended = Signal()
-        is_softmax = Signal()
-        rms = Signal()
-        command_is_softmax = command.payload.op == Operation.SOFTMAX
+        # Vectors in the buffer, from their last element on until their last element is read.
+        layout = data.StructLayout({"last": range(p.length), "is_softmax": FLAG, "cut": FLAG})
+        m.submodules.vectors = vectors = Queue(QueueParameters(depth=p.vectors), shape=layout)
+        is_softmax = command.payload.op == Operation.SOFTMAX
         m.d.comb += [
             i.ready.eq(dropping | (collecting & command.valid)),
             command.ready.eq(i.valid & i.ready & i.payload.last),
             fire.eq(i.valid & collecting & command.valid),
             full.eq(position == p.length - 1),
             end.eq(fire & (i.payload.last | full)),
-            softmax.valid.eq(fire & command_is_softmax),
-            moments.valid.eq(fire & ~command_is_softmax),
-            ended.eq(softmax.ended | moments.ended),
-            finished.eq(read & (position == last_position)),
+            softmax.valid.eq(fire & is_softmax),
+            moments.valid.eq(fire & ~is_softmax),
+            finished.eq(read & (reading == vectors.o.payload.last)),
+            vectors.i.valid.eq(end),
+            vectors.i.payload.last.eq(position),
+            vectors.i.payload.is_softmax.eq(is_softmax),
+            vectors.i.payload.cut.eq(~i.payload.last),
+            vectors.o.ready.eq(finished),
         ]
         for reduction in (softmax, moments):
             m.d.comb += [reduction.x.eq(i.payload.x), reduction.last.eq(end)]
-        with m.If(fire | read):
-            m.d.sync += position.eq(Mux(end | finished, 0, position + 1))
-        # The command is held from the vector's last element on.
+        with m.If(fire):
+            m.d.sync += position.eq(Mux(end, 0, position + 1))
+        with m.If(read):
+            m.d.sync += reading.eq(Mux(finished, 0, reading + 1))
         with m.If(end):
             m.d.sync += [
-                last_position.eq(position),
+                slot.eq(Mux(slot == p.vectors - 1, 0, slot + 1)),
                 dropping.eq(~i.payload.last),
-                cut.eq(~i.payload.last),
-                is_softmax.eq(command_is_softmax),
-                rms.eq(command.payload.op == Operation.RMS_NORM),
                 # The command may change after its vector's last element, which accepts it: what the
-                # later phases need is copied here.
+                # moments need later is copied here.
+                moments.rms.eq(command.payload.op == Operation.RMS_NORM),
                 moments.inverse.eq(command.payload.inverse),
                 moments.eps.eq(command.payload.eps),
             ]
         with m.Elif(i.valid & i.payload.last):
             m.d.sync += dropping.eq(0)
-        m.d.comb += moments.rms.eq(rms)
+        with m.If(finished):
+            m.d.sync += read_slot.eq(Mux(read_slot == p.vectors - 1, 0, read_slot + 1))
+        self._phases(
+            m,
+            may_begin=~dropping & vectors.i.ready & (is_softmax | ~vectors.o.valid),
+            begun=position.any(),
+            norm=vectors.o.valid & ~vectors.o.payload.is_softmax,
+            ended=(softmax.ended, moments.ended),
+            finished=finished,
+            has_credit=credits.available,
+            collecting=collecting,
+            read=read,
+        )
 
-        self._phases(m, end, ended, finished, dropping, credits.available, collecting, read)
-
-        # The buffer of elements, with one address for both ports, because they are used in turn.
-        buffer = memory.Memory(shape=unsigned(FP16.width), depth=p.length, init=[])
+        # The buffer of elements: | slot | position |.
+        depth = p.vectors << (p.length - 1).bit_length() if p.vectors > 1 else p.length
+        buffer = memory.Memory(shape=unsigned(FP16.width), depth=depth, init=[])
         m.submodules.buffer = buffer
         write_port, read_port = buffer.write_port(), buffer.read_port()
         m.d.comb += [
             write_port.en.eq(fire),
-            write_port.addr.eq(position),
+            write_port.addr.eq(Cat(position, slot)),
             write_port.data.eq(i.payload.x),
-            read_port.addr.eq(position),
+            read_port.addr.eq(Cat(reading, read_slot)),
         ]
-        flags = Cat(read, finished, is_softmax, cut)
+        flags = Cat(read, finished, vectors.o.payload.is_softmax, vectors.o.payload.cut)
         self._normalise(m, read_port.data, flags, softmax, moments, credits)
         return m
 
-    @staticmethod
     def _phases(
-        m: Module,
-        end: Signal,
-        ended: Signal,
-        finished: Signal,
-        dropping: Signal,
-        has_credit: Signal,
-        collecting: Signal,
-        read: Signal,
+        self, m: Module, *, may_begin, begun, norm, ended, finished, has_credit, collecting, read
     ) -> None:
-        """A vector's way: its elements are collected, reduced, then read one by one.
+        """When elements are collected from the input, and when they are read from the buffer.
 
-        end, ended, finished
-            The vector's last element; the end of its reduction; its last element that is read.
-        dropping, has_credit
-            Elements are dropped; an element may be read.
+        may_begin, begun
+            The buffer has room for the vector that is offered; its first element has been accepted.
+        norm
+            The oldest vector in the buffer is a norm.
+        ended, finished
+            The end of a softmax's and of a norm's reduction; a vector's last element is read.
+        has_credit
+            An element may be read.
         collecting, read
             What the phases ask for: elements from the input, and from the buffer.
         """
-        # The reductions' results are read up to DRAIN_CYCLES after the first element was.
+        # A norm has the moments and the adder to itself. Its results are read up to DRAIN_CYCLES
+        # after its first element was.
         drain_left = Signal(range(DRAIN_CYCLES + 1))
-        drained = Signal()
-        m.d.comb += drained.eq(drain_left <= 1)
-        with m.If(ended):
+        with m.If(ended[1]):
             m.d.sync += drain_left.eq(DRAIN_CYCLES)
         with m.Elif(drain_left.any()):
             m.d.sync += drain_left.eq(drain_left - 1)
-        with m.FSM(name="phase"):
-            with m.State("COLLECT"):
-                # Elements into the buffer and a reduction.
-                m.d.comb += collecting.eq(~dropping)
-                with m.If(end):
-                    m.next = "REDUCE"
-            with m.State("REDUCE"):
-                # Wait for the reduction, which ends some cycles after the last element.
-                with m.If(ended):
-                    m.next = "READ"
-            with m.State("READ"):
-                # Elements from the buffer to the normalisation, each with a credit.
-                m.d.comb += read.eq(has_credit)
-                with m.If(finished):
-                    m.next = "DRAIN"
-                    with m.If(drained):
-                        m.next = "COLLECT"
-            with m.State("DRAIN"):
-                # After a short vector: the reductions' results are still being read.
-                with m.If(drained):
-                    m.next = "COLLECT"
+        reduced = Signal(
+            range(self.parameters.vectors + 1)
+        )  # vectors whose reduction has ended, and that are not all read
+        m.d.sync += reduced.eq(reduced + (ended[0] | ended[1]) - finished)
+        m.d.comb += [
+            collecting.eq(begun | (may_begin & ~norm & (drain_left == 0))),
+            read.eq(reduced.any() & has_credit),
+        ]
 
     def _normalise(self, m: Module, x, flags, softmax, moments, credits) -> None:
         """From the element read, which comes a cycle after its `flags`, to the output."""
@@ -315,10 +335,18 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
             unit.difference.eq(add.o),
             unit.inverse_std.eq(moments.inverse_std),
             unit.std_exponent.eq(moments.exponent),
-            unit.origin.eq(softmax.origin),
-            unit.inverse_sum.eq(softmax.inverse_sum),
-            unit.sum_exponent.eq(softmax.sum_exponent),
+            unit.origin.eq(softmax.origins.payload),
+            unit.inverse_sum.eq(softmax.sums.payload.inverse),
+            unit.sum_exponent.eq(softmax.sums.payload.exponent),
             unit.is_softmax.eq(delayed[DIFFERENCE_CYCLES][2]),
+        ]
+        # An element is normalised with its vector's results, which wait in the reduction's queues
+        # until its last one.
+        at_origin, at_sum = delayed[ORIGIN_CYCLES], delayed[SUM_CYCLES]
+        sums = softmax.sums.payload
+        m.d.comb += [
+            softmax.origins.ready.eq(at_origin[:3].all()),
+            softmax.sums.ready.eq(at_sum[:3].all()),
         ]
         layout = self.parameters.output_layout
         m.submodules.results = results = Queue(
@@ -327,8 +355,10 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
         wiring.connect(m, results.o, wiring.flipped(self.o))
         # The last stage: flags of the vector with its result.
         valid, last, is_softmax, cut = delayed[-1]
-        undefined = cut | Mux(is_softmax, softmax.undefined, moments.undefined)
-        empty = is_softmax & softmax.empty
+        flags = Cat(sums.undefined, sums.empty)
+        softmax_undefined, none = delay(m, "sum_flags", flags, RESULT_CYCLES - SUM_CYCLES)
+        undefined = cut | Mux(is_softmax, softmax_undefined, moments.undefined)
+        empty = is_softmax & none
         m.d.comb += [
             credits.give.eq(self.o.valid & self.o.ready),
             unit.undefined.eq(undefined),

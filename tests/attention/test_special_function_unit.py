@@ -211,11 +211,36 @@ def test_every_length_and_tile(parameters, shipped_trace):
         for n in lengths:
             assert taken[at] == start + n - 1 + p.first_result_cycles(n, op)
             assert (np.diff(taken[at : at + n]) == 1).all()
-            start, at = taken[at] - 9 + max(n, 6), at + n
+            start, at = taken[at] - 9 + (n if op == Operation.SOFTMAX else max(n, 6)), at + n
     for data, vectors in ((None, 300 if p.length <= 256 else 50), (shipped_trace, 30)):
         stimulus = testbench.stimulus(p, data, vectors, seed=7)
         assert stimulus.transactions == vectors
         compiled.check_all(stimulus)
+
+
+SEVERAL = [
+    SpecialFunctionUnitParameters.preset("several"),
+    *(
+        pytest.param(SpecialFunctionUnitParameters(*size), marks=pytest.mark.campaign)
+        for size in ((2, 1, 2), (11, 1, 4), (20, 3, 2), (9, 16, 5), (256, 8, 3))
+    ),
+]
+
+
+@pytest.mark.parametrize("parameters", SEVERAL, ids=lambda p: p.slug())
+def test_several_vectors_in_the_buffer(parameters, shipped_trace):
+    """Scores of the next vectors arrive while one is read: results without a gap; any stalls."""
+    p = parameters
+    compiled = Compiled(BLOCK, p)
+    rng = np.random.default_rng(6)
+    batch = [vector(rng.normal(size=p.length)) for _ in range(p.vectors)]
+    outcome = compiled.check(build(p, batch, []))
+    assert (np.diff(outcome.cycles_of["o"]) == 1).all()
+    short = [vector(rng.normal(size=n), op) for n in range(1, p.tile + 3) for op in (0, 0, 0, 1, 0)]
+    fitting = [case for case in short if len(case.x) <= p.length]
+    compiled.check_all(build(p, [fitting[n] for n in rng.permutation(len(fitting))], []))
+    for data, vectors in ((None, 200), (shipped_trace, 30)):
+        compiled.check_all(testbench.stimulus(p, data, vectors, seed=8))
 
 
 def test_tables(small):

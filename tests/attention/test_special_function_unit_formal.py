@@ -27,6 +27,7 @@ from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
 P = SpecialFunctionUnitParameters(length=2, tile=2)
+TWO = SpecialFunctionUnitParameters(length=2, tile=2, vectors=2)
 DEPTH = 26
 SLOWEST = P.latency + P.length
 
@@ -98,8 +99,16 @@ class ElementsSpec(Elaboratable):
     def elaborate(self, platform):
         m = Module()
         dut = self._dut
-        first, _ = surround(m, dut)
+        first, internals = surround(m, dut)
         command, i, o = dut.command, dut.i, dut.o
+        for name in (
+            "vectors",
+            "softmax.tile_origins",
+            "softmax.origin_queue",
+            "softmax.sum_queue",
+        ):
+            asked, room = (internals.signal(f"{name}.{end}") for end in ("w_en", "fifo.w_rdy"))
+            m.d.comb += Assert(first | ~asked | room, "a queue without room")
         # One bit is enough to tell elements apart.
         m.d.comb += Assume(~i.payload.x[1:].any())
 
@@ -160,9 +169,12 @@ class ElementsSpec(Elaboratable):
 
 
 @pytest.mark.parametrize("mode", suite_takes(["cover"], ["bmc", "cover"]))
-def test_elements(plain, mode):
-    spec = ElementsSpec(SpecialFunctionUnit(P))
-    prove_block(spec, f"sfu_{mode}", mode, depth=DEPTH, solver="yices", seconds=500)
+@pytest.mark.parametrize(
+    "p", [P, pytest.param(TWO, marks=pytest.mark.campaign)], ids=["one", "two"]
+)
+def test_elements(plain, mode, p):
+    spec = ElementsSpec(SpecialFunctionUnit(p))
+    prove_block(spec, f"sfu_{p.vectors}_{mode}", mode, depth=DEPTH, solver="yices", seconds=500)
 
 
 class RoomSpec(Elaboratable):
@@ -180,7 +192,8 @@ class RoomSpec(Elaboratable):
         level, free = signal("results.fifo.level"), signal("credits.free")
         held, drained = signal("softmax.tile.fifo.level"), signal("softmax.drainable")
         number = signal("softmax.filled")
-        for fifo, depth in (("results.fifo", LATENCY + 2), ("softmax.tile.fifo", P.tile + 1)):
+        queues = (("results.fifo", LATENCY + 2), ("softmax.tile.fifo", P.tile + 1))
+        for fifo, depth in queues:
             produce, consume = signal(f"{fifo}.produce"), signal(f"{fifo}.consume")
             end = consume + signal(f"{fifo}.level")
             with m.If(~first):
@@ -214,18 +227,19 @@ class GenerousCounter(CreditCounter):
 
 
 FAULTS = {
-    "keeps_on_collecting": ('m.next = "REDUCE"', 'm.next = "COLLECT"', "stuck"),
+    "keeps_on_collecting": ("& vectors.i.ready &", "&", "stuck|another|from nowhere|place"),
     "never_ends": (
-        "finished.eq(read & (position == last_position))",
+        "finished.eq(read & (reading == vectors.o.payload.last))",
         "finished.eq(0)",
         "in another place",
     ),
+    "another_slot": ("read_slot.eq(Mux(", "slot.eq(Mux(", "another element"),
     "command_too_early": (
         "command.ready.eq(i.valid & i.ready & i.payload.last)",
         "command.ready.eq(i.valid & i.ready)",
         "a command in between",
     ),
-    "cut_in_silence": ("cut.eq(~i.payload.last)", "cut.eq(0)", "cut in silence"),
+    "cut_in_silence": ("payload.cut.eq(~i.payload.last)", "payload.cut.eq(0)", "cut in silence"),
 }
 
 
@@ -239,7 +253,7 @@ def test_injected_fault_is_found(plain, monkeypatch, fault):
         monkeypatch.setattr(module, name, part)
     monkeypatch.setattr(module, "MomentReduction", PlainMoments)
     spec = ElementsSpec(
-        module.SpecialFunctionUnit(module.SpecialFunctionUnitParameters(P.length, P.tile))
+        module.SpecialFunctionUnit(module.SpecialFunctionUnitParameters(P.length, P.tile, 2))
     )
     find_fault(spec, f"sfu_{fault}", found_by, depth=DEPTH, solver="yices", seconds=300)
 
