@@ -164,10 +164,12 @@ class GroupedRows(Component[GroupedRowsParameters]):
         for n, lane in enumerate(lanes):
             m.submodules[f"lane_{n}"] = lane
             m.d.comb += [
-                # A lane's head needs no handshake: what it says is constant while the batch is
+                # A lane's run needs no handshake: what it says is constant while its rows are
                 # offered.
-                lane.head.valid.eq(1),
-                lane.head.payload.eq(batch.payload.last & (batch.payload.heads == n + 1)),
+                lane.run.valid.eq(1),
+                lane.run.payload.value.eq(is_value),
+                lane.run.payload.heads.eq(1),
+                lane.run.payload.last.eq(batch.payload.last & (batch.payload.heads == n + 1)),
                 self.p[n].eq(lane.p),
                 self.used[n].eq(lane.used),
             ]

@@ -21,16 +21,21 @@ class HeadOrderParameters(Parameters):
         Number of kv heads of a step, at most.
     parallel
         Number of query heads of a kv head that are computed at the same time, at most.
+    ahead
+        Number of query heads whose rows of K are read before rows of V, at most, though of one
+        batch at least.
     """
 
     heads: int = 9
     kv_heads: int = 3
     parallel: int = 1
+    ahead: int = 0
 
     def __post_init__(self):
         require(self.heads >= 1, "heads must be at least 1", self.heads)
         require(1 <= self.kv_heads <= self.heads, "kv_heads must be 1 to heads", self.kv_heads)
         require(1 <= self.parallel <= self.heads, "parallel must be 1 to heads", self.parallel)
+        require(0 <= self.ahead <= self.heads, "ahead must be 0 to heads", self.ahead)
 
     @property
     def head_bits(self) -> int:
@@ -65,6 +70,16 @@ class HeadOrderParameters(Parameters):
         for first in range(0, heads, group):
             remaining = min(group, heads - first)
             found += [min(self.parallel, remaining - n) for n in range(0, remaining, self.parallel)]
+        return found
+
+    def turns(self, heads: int, group: int) -> list[int]:
+        """Heads whose K is read before their V, in order of a step's turns from K to V."""
+        found: list[int] = []
+        for batch in self.batches(heads, group):
+            if found and found[-1] + batch <= self.ahead:
+                found[-1] += batch
+            else:
+                found.append(batch)
         return found
 
 

@@ -27,7 +27,8 @@ class StepSequence(Component[HeadOrderParameters]):
 
         IDLE ─→ STORE ─→ READ ─→ REPORT ─→ IDLE
           │       │        │       └ until the core's last report is accepted
-          │       │        └ for each batch of heads: a run of K, a run of V
+          │       │        └ for each batch of heads: a run of K, a run of V; in turns of
+          │       │          up to `ahead` heads: their runs of K, then their runs of V
           │       └ for each kv head: the new row of K, the new row of V
           └───→ REFUSED ─→ IDLE
 
@@ -57,15 +58,16 @@ class StepSequence(Component[HeadOrderParameters]):
                 "cycle.",
             ),
             "store": stream_out(store_layout(p), "New rows, K and V in turn."),
-            "run": stream_out(run_layout(p), "Runs of rows, K and V in turn."),
+            "run": stream_out(run_layout(p), "Runs of rows of K and V."),
         }
 
     def elaborate(self, platform):
         m = Module()
         p, command, store, run = self.parameters, self.command, self.store, self.run
-        m.submodules.order = order = HeadOrder(p)
+        m.submodules.order = order = HeadOrder(p)  # of rows to store, and of runs of V
+        m.submodules.keys = keys = HeadOrder(p)  # of runs of K
         step = Signal(p.step_layout, reset_less=True)
-        value = Signal()  # the row, or the run, is of V
+        value = Signal()  # the new row is of V; runs are of V until all of the turn's are
         batch = order.o.payload
         # Two passes over the step's heads: rows are stored for all kv heads first, then read for
         # each batch, so no read of a step can overtake the write of its new token.
@@ -74,17 +76,7 @@ class StepSequence(Component[HeadOrderParameters]):
             self.refused.eq(p.misfits(offered) | self.refuse),
             store.payload.value.eq(value),
             store.payload.kv_head.eq(batch.kv_head),
-            run.payload.value.eq(value),
-            *copy(run.payload.batch, batch),
         ]
-
-        def walk(port, then: str) -> None:
-            """A beat of K and a beat of V of each batch; after the last one, the next state."""
-            m.d.comb += [port.valid.eq(1), order.o.ready.eq(port.ready & value)]
-            with m.If(port.ready):
-                m.d.sync += value.eq(~value)
-                with m.If(value & batch.last):
-                    m.next = then
 
         with m.FSM(name="phase"):
             with m.State("IDLE"):
@@ -107,14 +99,22 @@ class StepSequence(Component[HeadOrderParameters]):
                 with m.If(self.reported):
                     m.next = "IDLE"
             with m.State("STORE"):  # each kv head
-                walk(store, "READ")
+                # A row of K and a row of V.
+                m.d.comb += [store.valid.eq(1), order.o.ready.eq(store.ready & value)]
+                with m.If(store.ready):
+                    m.d.sync += value.eq(~value)
+                    with m.If(value & batch.last):
+                        m.next = "READ"
                 # The heads are gone through once more, now batch by batch.
-                m.d.comb += [
-                    order.i.valid.eq(store.ready & value & batch.last),
-                    *copy(order.i.payload, step),
-                ]
+                for walk in (order, keys):
+                    m.d.comb += [
+                        walk.i.valid.eq(store.ready & value & batch.last),
+                        *copy(walk.i.payload, step),
+                    ]
             with m.State("READ"):  # each batch of heads
-                walk(run, "REPORT")
+                self._read(m, order.o, keys.o, value)
+                with m.If(run.ready & run.payload.value & batch.last):
+                    m.next = "REPORT"
             with m.State("REPORT"):
                 # The next step waits for the report, because its rows may replace some that are
                 # still being read.
@@ -122,3 +122,27 @@ class StepSequence(Component[HeadOrderParameters]):
                 with m.If(self.reported):
                     m.next = "IDLE"
         return m
+
+    def _read(self, m: Module, values, keys, value: Signal) -> None:
+        """Runs of K while their heads fit in the turn, then the runs of V of these heads."""
+        p, run = self.parameters, self.run
+        waiting = Signal(range(max(p.parallel, p.ahead) + 1))  # heads with K and without V
+        more = Signal()  # another run of K belongs to this turn
+        m.d.comb += [
+            more.eq(keys.valid & ((waiting == 0) | (waiting + keys.payload.heads <= p.ahead))),
+            run.valid.eq(1),
+            run.payload.value.eq(value | ~more),
+            keys.ready.eq(run.ready & ~run.payload.value),
+            values.ready.eq(run.ready & run.payload.value),
+            *copy(run.payload.batch, keys.payload),
+        ]
+        with m.If(run.payload.value):
+            m.d.comb += copy(run.payload.batch, values.payload)
+            with m.If(run.ready):
+                # The next turn begins when no head waits any more.
+                m.d.sync += [
+                    waiting.eq(waiting - values.payload.heads),
+                    value.eq(waiting != values.payload.heads),
+                ]
+        with m.Elif(run.ready):
+            m.d.sync += waiting.eq(waiting + keys.payload.heads)

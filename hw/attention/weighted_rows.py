@@ -2,9 +2,9 @@
 
 import dataclasses
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 
 from hw.attention.pe_array import PeArray
@@ -15,7 +15,7 @@ from hw.attention.special_function_unit import (
     SpecialFunctionUnitParameters,
 )
 from hw.component import Component
-from hw.layout import FLAG
+from hw.layout import FLAG, count
 from hw.parameters import Parameters
 from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.combine import join
@@ -23,6 +23,20 @@ from hw.stream.queue import Queue, QueueParameters
 
 RESULTS = 4
 """Number of heads whose flags may wait for their result."""
+
+
+class TurnTimes(NamedTuple):
+    """Cycles in which the array does what in a turn of several heads.
+
+    last_row, result
+        The last row of V is accepted; its result is offered.
+    next_key
+        The first key of the next turn may be accepted.
+    """
+
+    last_row: int
+    result: int
+    next_key: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +64,15 @@ class WeightedRowsParameters(Parameters):
         return data.StructLayout({"data": self.row_layout, "last": FLAG})
 
     @cached_property
+    def run_layout(self) -> data.StructLayout:
+        """A run of rows, of V if ``value``, that comes once for each of its ``heads``.
+
+        ``last`` if the step's last head is among them.
+        """
+        heads = count(range(self.softmax.vectors + 1))
+        return data.StructLayout({"value": FLAG, "heads": heads, "last": FLAG})
+
+    @cached_property
     def output_layout(self) -> data.StructLayout:
         """``o`` of a head, ``invalid`` if its softmax was, ``last`` of a step."""
         return data.StructLayout({"o": self.row_layout, "invalid": FLAG, "last": FLAG})
@@ -61,6 +84,36 @@ class WeightedRowsParameters(Parameters):
     def value_cycles(self, rows: int) -> int:
         """Cycles from a head's first key, accepted, to its first row of V, accepted."""
         return rows - 1 + self.array.latency + self.softmax_cycles(rows)
+
+    def turn(self, key: int, heads: int, rows: int) -> TurnTimes:
+        """When the array does what in a turn of `heads` heads that begins in cycle `key`.
+
+        Rows come without stalls. A row counts as accepted `multiply_stages` cycles before its
+        products enter the adders.
+        """
+        array = self.array
+        timing = array.outer_product(rows)
+        if heads == 1:
+            value = key + self.value_cycles(rows)
+            last = value + timing.last_row
+            return TurnTimes(last, value + timing.result, value + timing.next_row)
+        last_key = key + heads * (rows + 1) - 2  # a query takes a cycle
+        free = last_key + array.tree_cycles  # the tree is empty
+        stages = array.multiply_stages
+        inside = [(last_key, last_key + stages)]  # rows: accepted, and in the adders
+        for head in range(heads):
+            probability = key + head * (rows + 1) + self.value_cycles(rows)
+            value = max(free, probability)
+            free = value + rows - 1 + array.outer_end_cycles
+            # A few rows go into the multipliers before the adders are free.
+            for row in range(rows) if rows <= stages else ():
+                accepted = max(probability + row, inside[-1][0] + 1)
+                for before, added in inside[-stages:]:
+                    if before + stages <= accepted < added:
+                        accepted = added
+                inside.append((accepted, value + row + stages))
+        last = inside[-1][0] if rows <= stages else value + timing.last_row
+        return TurnTimes(last, value + timing.result, value + timing.next_row)
 
     def head_cycles(self, rows: int) -> int:
         """Cycles from a head's first key offered to its result accepted, without stalls."""
@@ -80,9 +133,10 @@ class WeightedRows(Component[W]):
                     scores └→ softmax ─→ p
 
     A score is the inner product of the query and a key, less the head's first finite one
-    (:class:`hw.attention.pe_array.PeArray`). The rows of a head's K come first, then as many rows
-    of its V; the last row of each has ``last``. Without `keys`, scores are an input and all rows
-    are of V. The rows of the next head's K may follow at once.
+    (:class:`hw.attention.pe_array.PeArray`). The rows of K come first, then as many rows of V: of
+    one head, or of as many as the softmax holds ``vectors``. A run of rows that several heads share
+    comes once for each of them; its last row has ``last`` each time. Without `keys`, scores are an
+    input and all rows are of V. The rows of the next heads' K may follow at once.
 
     A core that decides by probabilities watches `p`. It does not stall the softmax but the row of V
     that has this probability, so that nothing happens before the row has been read.
@@ -91,8 +145,8 @@ class WeightedRows(Component[W]):
     (:class:`hw.attention.special_function_unit.SpecialFunctionUnit`). Rows of V are not checked.
 
     Handshake: ``q.ready`` depends on ``rows.valid``: a query is accepted when its first key is
-    there. A beat of `head` is accepted with the head's last row of V. ``rows.ready`` depends
-    combinationally on ``rows.valid``, ``rows.payload``, `hold` and ``o.ready``.
+    there. A beat of `run` is accepted with its last row, the last time. ``rows.ready`` depends
+    combinationally on ``rows.valid``, ``rows.payload``, `run`, `hold` and ``o.ready``.
     """
 
     def ports(self) -> Ports:
@@ -102,7 +156,7 @@ class WeightedRows(Component[W]):
         return {
             **(q if p.keys else scores),
             "rows": stream_in(p.rows_layout, "Rows of K and V."),
-            "head": stream_in(1, "For each head, whether it is the step's last."),
+            "run": stream_in(p.run_layout, "What each run of rows is, in their order."),
             "p": wire_out(
                 p.softmax.output_layout,
                 "Probability of the row of V that is accepted in this cycle, if `used`.",
@@ -122,24 +176,27 @@ class WeightedRows(Component[W]):
 
     def elaborate(self, platform):
         m = Module()
-        rows, head, o = self.rows, self.head, self.o
+        rows, run, o = self.rows, self.run, self.o
         m.submodules.pe_array = array = self.make_array()
         m.submodules.special_function_unit = softmax = SpecialFunctionUnit(self.parameters.softmax)
         layout = data.StructLayout({"invalid": FLAG, "last": FLAG})
         m.submodules.flags = flags = Queue(QueueParameters(depth=RESULTS), shape=layout)
         weights = self.collected(m, "probabilities", softmax.o)
         m.d.comb += [softmax.command.valid.eq(1), softmax.command.payload.op.eq(Operation.SOFTMAX)]
-        is_value = self._score(m, array, softmax)
+        self._score(m, array, softmax)
 
         # A key goes into the array as it comes, a row of V with its probability. The head's last
         # row of V also needs a place for the head's flags.
-        last = rows.payload.last
+        last, is_value = rows.payload.last, run.payload.value
         weighted = Signal()  # a row of V may go
         may_go = Signal()
         ended = Signal()  # the head's last row of V goes
+        number = Signal(range(1, self.parameters.softmax.vectors + 1), init=1)  # of the run's head
+        last_head = Signal()
+        run_ends = Signal()
         m.d.comb += [
-            weighted.eq(weights.valid & ~self.hold & (~last | (head.valid & flags.i.ready))),
-            may_go.eq(~is_value | weighted),
+            weighted.eq(weights.valid & ~self.hold & (~last | flags.i.ready)),
+            may_go.eq(run.valid & (~is_value | weighted)),
             array.i.valid.eq(rows.valid & may_go),
             rows.ready.eq(array.i.ready & may_go),
             array.i.payload.w.eq(rows.payload.data),
@@ -153,41 +210,37 @@ class WeightedRows(Component[W]):
             self.p.eq(weights.payload),
             weights.ready.eq(self.used),
             ended.eq(self.used & last),
-            head.ready.eq(ended),
+            last_head.eq(number == run.payload.heads),
+            run_ends.eq(rows.valid & rows.ready & last),
+            run.ready.eq(run_ends & last_head),
         ]
+        with m.If(run_ends):
+            m.d.sync += number.eq(Mux(last_head, 1, number + 1))
 
         # The flags wait for their result, because the next head may end before it leaves.
         join(m, [array.o, flags.o], [o])
         m.d.comb += [
             flags.i.valid.eq(ended),
             flags.i.payload.invalid.eq(weights.payload.invalid),
-            flags.i.payload.last.eq(head.payload),
+            flags.i.payload.last.eq(run.payload.last & last_head),
             o.payload.o.eq(array.o.payload),
             o.payload.invalid.eq(flags.o.payload.invalid),
             o.payload.last.eq(flags.o.payload.last),
         ]
         return m
 
-    def _score(self, m: Module, array, softmax) -> Signal:
-        """Scores into the softmax. Returns whether the row that is offered is of V."""
-        rows = self.rows
-        # Rows come as a run of K, then a run of V, for each head: the last row of a run turns the
-        # array from inner to outer products. The softmax between them runs concurrently (VEDA, Fig.
-        # 6).
-        is_value = Signal(init=not self.parameters.keys)
+    def _score(self, m: Module, array, softmax) -> None:
+        """Scores into the softmax."""
         if not self.parameters.keys:
             wiring.connect(m, wiring.flipped(self.scores), softmax.i)
-            return is_value
+            return
         wiring.connect(m, wiring.flipped(self.q), array.q)
         # The softmax collects all of a head's scores before it outputs probabilities, so the array
-        # can go through all keys without waiting for it, and only then needs the probabilities.
+        # can go through all keys without waiting for it, and only then needs the probabilities. It
+        # runs concurrently with the array (VEDA, Fig. 6), which goes on with other heads' keys.
         scores = self.collected(m, "scores", array.s)
         join(m, [scores], [softmax.i])
         m.d.comb += [
             softmax.i.payload.x.eq(scores.payload.s),
             softmax.i.payload.last.eq(scores.payload.last),
         ]
-        # K and V alternate.
-        with m.If(rows.valid & rows.ready & rows.payload.last):
-            m.d.sync += is_value.eq(~is_value)
-        return is_value

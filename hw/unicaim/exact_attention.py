@@ -63,15 +63,18 @@ class ExactAttention(Component[UnicaimCoreParameters]):
         # Outputs must be in the order of heads, but a head without rows never reaches the
         # attention: a flag for every head keeps the order, and its result is 0.
         some = Signal()
+        is_value = Signal(init=p.exact == "cells")  # the row that is offered is of V
         absent = Signal()  # the head has none
         dropped = Signal()  # and its query goes
         present = Signal.like(o.payload.present, init=1)  # number of the head's next row of V
         m.d.comb += [
             some.eq(self.heads.valid & head.present),
-            attention.head.valid.eq(some & flags.i.ready),
-            attention.head.payload.eq(head.last),
+            attention.run.valid.eq(some & flags.i.ready),
+            attention.run.payload.value.eq(is_value),
+            attention.run.payload.heads.eq(1),
+            attention.run.payload.last.eq(head.last),
             absent.eq(self.heads.valid & ~head.present & flags.i.ready),
-            self.heads.ready.eq(attention.head.ready | dropped),
+            self.heads.ready.eq((attention.run.ready & is_value) | dropped),
             flags.i.valid.eq(self.heads.ready),
             flags.i.payload.present.eq(Mux(some, present, 0)),
             flags.i.payload.last.eq(head.last),
@@ -79,6 +82,8 @@ class ExactAttention(Component[UnicaimCoreParameters]):
             self.context.eq(head.context),
         ]
         if p.exact == "rows":
+            with m.If(attention.run.ready):
+                m.d.sync += is_value.eq(~is_value)
             m.d.comb += [
                 attention.q.valid.eq(self.q.valid & some),
                 attention.q.payload.eq(self.q.payload),

@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from hw.attention.head_order import HeadOrderParameters
+from hw.attention.row_reader import run_layout
 from hw.attention.step_sequence import StepSequence
 from hw.component import Component
 from hw.layout import FLAG, address, count, index
@@ -24,9 +25,12 @@ class SchedulerParameters(Parameters):
     kv_heads
         Number of kv heads, at most.
     depth
-        Number of the reader's requests in flight; see :class:`SequentialReaderParameters`.
+        Number of rows in the reader's buffer; see :class:`hw.attention.row_reader.RowReader`.
     capacity, heads, position_bits, count_bits
         See :class:`VotingEngineParameters`. The capacity is a power of two.
+    parallel
+        Number of query heads whose K is read before their V, at most, and whose rows are read once
+        if they share a kv head.
     """
 
     kv_heads: int = 3
@@ -35,6 +39,7 @@ class SchedulerParameters(Parameters):
     heads: int = 9
     position_bits: int = 24
     count_bits: int = 16
+    parallel: int = 1
 
     def __post_init__(self):
         _ = self.order, self.voting, self.map, self.reader  # built here, as each checks its own
@@ -56,7 +61,7 @@ class SchedulerParameters(Parameters):
 
     @cached_property
     def order(self) -> HeadOrderParameters:
-        return HeadOrderParameters(self.heads, self.kv_heads)
+        return HeadOrderParameters(self.heads, self.kv_heads, self.parallel, self.parallel)
 
     @cached_property
     def map(self) -> RowMapParameters:
@@ -76,6 +81,12 @@ class SchedulerParameters(Parameters):
         return SequentialReaderParameters(
             address_width=self.address_width, depth=self.depth, longest=self.capacity
         )
+
+    @cached_property
+    def use_layout(self) -> data.StructLayout:
+        """See :meth:`hw.attention.weighted_rows.WeightedRowsParameters.run_layout`."""
+        heads = count(range(self.parallel + 1))
+        return data.StructLayout({"value": FLAG, "heads": heads, "last": FLAG})
 
     def address(self, kv_head, value, row):
         """Address of a row of K, or if `value` of V: | kv head | value | row |."""
@@ -141,11 +152,12 @@ class Scheduler(Component[SchedulerParameters]):
             "vote_report": stream_in(p.voting.report_layout, "From the voting engine."),
             "report": stream_out(p.report_layout, "The same, for the user, and refused commands."),
             "run": stream_out(
-                p.reader.command_layout, "Runs of slots for the reader to read, K and V in turn."
+                run_layout(p.reader, p.parallel),
+                "Runs of slots for the reader to read, of K and V.",
             ),
             "lookup": stream_in(p.reader.memory().read_layout, "The reader's requests, by slot."),
             "request": stream_out(p.request_layout, "Rows to write and to read."),
-            "head": stream_out(1, "For each run of K, whether its head is the step's last."),
+            "use": stream_out(p.use_layout, "What each run is."),
         }
 
     def elaborate(self, platform):
@@ -218,7 +230,7 @@ class Scheduler(Component[SchedulerParameters]):
         new = stream.Signature(p.map.address_layout).create()
         join(m, [sequence.store], [new], ~joining)
         storing = merge(m, new, lookup, rows.i)
-        fork(m, "run", sequence.run, [run, self.head], [1, ~sequence.run.payload.value])
+        fork(m, "run", sequence.run, [run, self.use])
         join(m, [rows.o], [self.request])
         store, found, slot_address = sequence.store.payload, rows.o.payload, lookup.payload.address
         batch = sequence.run.payload.batch
@@ -227,7 +239,9 @@ class Scheduler(Component[SchedulerParameters]):
             # slot into the row of memory that holds it, so evictions move no data.
             run.payload.words.eq(length),
             run.payload.address.eq(Cat(sequence.run.payload.value, batch.kv_head) << bits),
-            self.head.payload.eq(batch.last),
+            run.payload.times.eq(batch.heads),
+            self.use.payload.heads.eq(batch.heads),
+            self.use.payload.last.eq(batch.last),
             rows.i.payload.tag.eq(Cat(lookup.payload.tag, storing)),
             rows.i.payload.slot.eq(Mux(storing, length - 1, slot_address[:bits])),
             rows.i.payload.region.eq(

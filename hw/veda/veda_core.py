@@ -11,11 +11,11 @@ from amaranth.lib import data, wiring
 from hw.attention.decode_core import DecodeCore, DecodeParameters
 from hw.attention.product_array import PeArrayParameters
 from hw.attention.row_port import RowPort
+from hw.attention.row_reader import RUNS, RowReader
 from hw.attention.special_function_unit import SpecialFunctionUnitParameters
 from hw.parameters import require
 from hw.stream.combine import route
 from hw.stream.queue import Queue, QueueParameters
-from hw.stream.sequential_reader import SequentialReader
 from hw.veda.compared_rows import ComparedRows, ComparedRowsParameters
 from hw.veda.row_map import RowMapParameters
 from hw.veda.scheduler import Scheduler, SchedulerParameters
@@ -36,15 +36,15 @@ class StepWork(NamedTuple):
 
     slots
         Live slots, the new one included.
-    heads, kv_heads
-        Number of query heads, and of kv heads.
+    heads, group
+        Number of query heads, and of those that share a kv head.
     votes, evictions
         Whether the step casts votes; number of slots evicted at its end.
     """
 
     slots: int
     heads: int
-    kv_heads: int
+    group: int
     votes: bool
     evictions: int
 
@@ -56,7 +56,11 @@ class VedaCoreParameters(DecodeParameters):
         Size of the array; the product, d, is the number of elements in a row.
     capacity, heads, kv_heads, depth, position_bits, count_bits
         See :class:`SchedulerParameters`. The capacity includes the new token's row, so at most
-        capacity - 1 rows are kept between steps.
+        capacity - 1 rows are kept between steps. A run of K, or of V, of at most `depth` rows is
+        read once for the heads that share it; `depth` rows are also requested ahead.
+    parallel
+        Number of query heads, 1 to `heads`, whose keys go through the array before their values;
+        the softmax has room for their scores. As many heads of a kv head share its rows.
     accumulator, multiply_stages
         See :class:`PeArrayParameters`.
     dataflow
@@ -73,13 +77,14 @@ class VedaCoreParameters(DecodeParameters):
     capacity: int = 256
     heads: int = 9
     kv_heads: int = 3
-    depth: int = 16
+    depth: int = 512
     accumulator: str = "fp32"
     position_bits: int = 24
     count_bits: int = 16
     dataflow: str = "flexible"
     scheduling: str = "element_serial"
     multiply_stages: int = 1
+    parallel: int = 3
 
     def __post_init__(self):
         for name, known in (("dataflow", DATAFLOWS), ("scheduling", SCHEDULINGS)):
@@ -87,13 +92,16 @@ class VedaCoreParameters(DecodeParameters):
             require(value in known, f"{name} must be one of {', '.join(known)}", value)
         _ = self.array, self.schedule, self.softmax  # built here, as each checks its own
         require(self.array.lanes >= 2, "rows, columns and arrays must make 2 or more", self.rows)
+        compared = self.dataflow != "flexible" or self.scheduling != "element_serial"
+        rule = "parallel must be 1 with another dataflow or scheduling"
+        require(self.parallel == 1 or not compared, rule, self.parallel)
 
     @classmethod
     def presets(cls) -> dict[str, "VedaCoreParameters"]:
         return {
-            "small": cls(2, 2, 2, 32, 4, 2, 8, position_bits=8, count_bits=4),
+            "small": cls(2, 2, 2, 32, 4, 2, 16, position_bits=8, count_bits=4, parallel=2),
             "default": cls(),
-            "paper": cls(8, 8, 2, 4096, 32, 32, 64),
+            "paper": cls(8, 8, 2, 4096, 32, 32, 1024, parallel=2),
         }
 
     @cached_property
@@ -111,11 +119,12 @@ class VedaCoreParameters(DecodeParameters):
             self.heads,
             self.position_bits,
             self.count_bits,
+            self.parallel,
         )
 
     @cached_property
     def softmax(self) -> SpecialFunctionUnitParameters:
-        return SpecialFunctionUnitParameters(self.capacity, TILE)
+        return SpecialFunctionUnitParameters(self.capacity, TILE, self.parallel)
 
     @cached_property
     def attention(self) -> ComparedRowsParameters:
@@ -139,13 +148,14 @@ class VedaCoreParameters(DecodeParameters):
     def cycles(self, steps: Sequence, memory_latency: int = 1, pause: int = 0) -> int:
         """Cycles from the first command offered to the last result or report accepted.
 
-        Without stalls: the memory answers in `memory_latency` cycles, at most depth - 3, rows of q,
-        k and v are valid in time, and so are commands, or `pause` cycles after a step's last beat.
+        Without stalls: the memory answers in `memory_latency` cycles, at most depth - 3, or with
+        l slots min(depth, RUNS l) - 3; rows of q, k and v are valid in time, and so are commands,
+        or `pause` cycles after a step's last beat.
 
         steps
             Each a :class:`StepWork`, or its fields, or None for a command that is refused.
         """
-        array, voting = self.array, self.schedule.voting
+        attention, voting, order = self.attention, self.schedule.voting, self.schedule.order
         command = 0  # when the step's command is offered
         map_free = 0  # when the row map has done the last swap
         key = 0  # when the array may take the next head's first key
@@ -154,20 +164,23 @@ class VedaCoreParameters(DecodeParameters):
             if step is None:
                 command, end = command + 2, max(end, command + 1)
                 continue
-            slots, heads, kv_heads, votes, evictions = step
-            run = max(command + 1, map_free) + 1 + 2 * kv_heads  # after the writes
+            slots, heads, group, votes, evictions = step
+            run = max(command + 1, map_free) + 1 + 2 * -(-heads // group)  # after the writes
             key = max(key, run + self.FETCH_CYCLES + memory_latency + 1)
-            timing = array.outer_product(slots)
-            for _ in range(heads):
-                value = key + self.attention.value_cycles(slots)
-                key = value + timing.next_row
-                end = value + timing.result
+            for turn in order.turns(heads, group):
+                times = attention.turn(key, turn, slots)
+                key, end = times.next_key, times.result
             counting = voting.step_cycles(slots, heads, votes, evictions) - 2 - heads * slots
-            command = value + timing.last_row + counting + 1
+            command = times.last_row + counting + 1
             map_free = command - 1 + RowMapParameters.SWAP_CYCLES if evictions else 0
             end = max(end, command - 1)
             command = end + pause if pause else command
         return end + 1
+
+    def rows_read(self, step: StepWork) -> int:
+        """Number of rows that a step reads from the memory, of K and V."""
+        batches = self.schedule.order.batches(step.heads, step.group)
+        return 2 * step.slots * (len(batches) if step.slots <= self.depth else step.heads)
 
     FETCH_CYCLES = 4
     """Cycles from a run's start to its first row at the array, besides the memory's latency."""
@@ -206,13 +219,15 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
 
     A step is one token: its command; for each kv head its row of K, then its row of V; for each
     query head its row q, which the host has multiplied by the scale. The new rows are written to
-    the memory. Then for each head all rows of K are read, in order of slots, and all rows of V.
-    Each row of K gives a score, less the head's first finite one, so that a common offset is
-    removed before it is rounded to FP16. Each row of V is added to the sum when its probability
-    leaves the softmax; the rows of V and the next head's rows of K are requested meanwhile. All
-    query heads of a group read the same rows. Probabilities also go to the voting engine, which
-    decides after the last head. Prompts are run in the same way, a token a step, with commands that
-    do not evict.
+    the memory. Then all rows of K are read, in order of slots, for up to `parallel` heads, and all
+    rows of V for the same heads; then those of the next heads. Each row of K gives a score, less
+    the head's first finite one, so that a common offset is removed before it is rounded to FP16.
+    Each row of V is added to the sum when its probability leaves the softmax, which works on a
+    head's scores while the array goes on with other heads'. The reader keeps the rows of a run for
+    all heads of its group, so that a row is read from the memory once, if `depth` rows hold the run
+    and `parallel` heads the group; and it requests the next rows meanwhile. Probabilities also go
+    to the voting engine, which decides after the last head. Prompts are run in the same way, a
+    token a step, with commands that do not evict.
 
     Evicted rows are not overwritten or moved: slots swap rows in :class:`RowMap`. An address is
     | kv head | K or V | row |. See :class:`Scheduler` for commands, and :class:`VotingEngine` for
@@ -231,11 +246,12 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     casts none. Rows of V are not checked: infinities and NaNs in them give results as IEEE 754
     defines. The next step is not affected, except by rows that are kept and read again.
 
-    Latency: `latency` + 2 l cycles from a head's first key to its o, with l >= 8 slots live,
-    less with fewer; that is 2 l + 46 with d = 128. Throughput: the next head's first key follows
-    the last row of V; a step adds 7 + 2 kv heads cycles before its first key, and the voting
-    engine's cycles after the last probability; 2 more after an eviction. This holds for a memory
-    that answers within `depth` - 3 cycles.
+    Latency: `latency` + 2 l cycles from the first key to o of a head alone, with l >= 8 slots live,
+    less with fewer; that is 2 l + 46 with d = 128. Throughput: 2 g l + 4 g + 2 log2(d) - 1 cycles
+    for g heads whose keys go together, if g > 1 and l is 32 or more; a step adds 7 + 2 kv heads
+    cycles before its first key, and the voting engine's cycles after the last probability; 2 more
+    after an eviction. A memory's latency delays the step's first key alone, if it is at most 3
+    cycles less than `depth`, and than the rows of RUNS runs.
 
     Handshake: ``kv`` rows transfer with the requests that write them; a ``q`` row is accepted when
     its first key is valid. ``request.valid`` depends combinationally on ``kv.valid``, ``kv.ready``
@@ -248,8 +264,8 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     >>> parameters = VedaCoreParameters.preset("paper")
     >>> parameters.head_cycles(1024)  # attention of one head over 1024 rows
     2094
-    >>> parameters.cycles([(1024, 32, 32, True, 1)])  # a step: 32 heads, votes, one eviction
-    68133
+    >>> parameters.cycles([(1024, 32, 1, True, 1)])  # a step: 32 heads, votes, one eviction
+    67189
     >>> [name for name, _ in parameters.command_layout]
     ['restart', 'vote', 'evict', 'target', 'protected', 'a', 'b', 'heads', 'group']
     """
@@ -262,11 +278,11 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
         p = self.parameters
         m.submodules.scheduler = schedule = Scheduler(p.schedule)
         m.submodules.port = port = RowPort(p.memory)
-        m.submodules.reader = reader = SequentialReader(p.reader, p.row_layout)
+        m.submodules.reader = reader = RowReader(p.reader, p.row_layout, p.parallel)
         m.submodules.attention = attention = ComparedRows(p.attention)
         m.submodules.voting_engine = voting = VotingEngine(p.schedule.voting)
-        # Whether each head, whose rows are on their way, is the step's last.
-        m.submodules.heads = heads = Queue(QueueParameters(width=1, depth=p.depth))
+        # What the runs are whose rows are on their way.
+        m.submodules.runs = runs = Queue(QueueParameters(depth=RUNS), shape=p.schedule.use_layout)
 
         # Commands and reports pass through the scheduler, which runs the reader. Its requests
         # come back to the scheduler by slot, and leave by row.
@@ -290,8 +306,8 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
         wiring.connect(m, schedule.run, reader.command)
         wiring.connect(m, reader.request, schedule.lookup)
         wiring.connect(m, reader.o, attention.rows)
-        wiring.connect(m, schedule.head, heads.i)
-        wiring.connect(m, heads.o, attention.head)
+        wiring.connect(m, schedule.use, runs.i)
+        wiring.connect(m, runs.o, attention.run)
         request = schedule.request
         # Writes wait for their data in `port`, reads do not; the order between them is the map's.
         route(m, request, request.payload.write, [port.read, port.write])

@@ -5,7 +5,7 @@ from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Module
 from amaranth.sim import Simulator
 
-from hw.attention import head_order, row_port
+from hw.attention import head_order, row_port, step_sequence
 from hw.attention.head_order import HeadOrder, HeadOrderParameters
 from hw.attention.row_port import RowPort
 from hw.attention.step_sequence import StepSequence
@@ -16,6 +16,7 @@ from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block, prove_stream_rules
 
 SIZES = HeadOrderParameters(heads=5, kv_heads=3, parallel=2)
+AHEAD = HeadOrderParameters(heads=5, kv_heads=3, parallel=2, ahead=3)
 PORT = MemoryPort(index(range(2)), 3, 2)
 
 
@@ -32,10 +33,11 @@ class SequenceSpec(StreamRulesSpec):
         return m
 
 
-def test_rules_of_the_step_sequence():
+@pytest.mark.parametrize("p", [SIZES, pytest.param(AHEAD, marks=pytest.mark.campaign)])
+def test_rules_of_the_step_sequence(p):
     for mode, depth in (("prove", 2), ("cover", 12)):
-        spec = SequenceSpec(StepSequence(SIZES), ["store", "run"], ["command"])
-        prove_block(spec, "step_sequence_rules", mode, depth=depth)
+        spec = SequenceSpec(StepSequence(p), ["store", "run"], ["command"])
+        prove_block(spec, f"step_sequence_rules_{p.ahead}", mode, depth=depth)
 
 
 class PortSpec(StreamRulesSpec):
@@ -127,3 +129,51 @@ def test_a_fault_of_the_order_is_seen():
     module = with_fault(head_order, "of_group.eq(group), ", "")
     step = {"heads": 5, "group": 2, "whole": 0}
     assert batches_of(module.HeadOrder(SIZES), [step, step]) != expected(SIZES, 5, 2)
+
+
+def runs_of(dut: StepSequence, heads: int, group: int) -> list[tuple]:
+    """Runs of a step, each of V or of K, with its kv head and the number of its heads."""
+    found = []
+
+    async def testbench(context):
+        context.set(dut.command.payload, {"heads": heads, "group": group})
+        for port in (dut.command.valid, dut.store.ready, dut.run.ready):
+            context.set(port, 1)
+        for _ in range(40):
+            if context.get(dut.run.valid):
+                beat = context.get(dut.run.payload)
+                found.append((beat.value, beat.batch.kv_head, beat.batch.heads, beat.batch.last))
+            await context.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()
+    return found
+
+
+def expected_runs(p: HeadOrderParameters, heads: int, group: int) -> list[tuple]:
+    found, remaining = [], expected(p, heads, group)
+    for turn in p.turns(heads, group):
+        batches = []
+        while turn:
+            batches.append(remaining.pop(0))
+            turn -= batches[-1][1]
+        for value in (0, 1):
+            found += [(value, kv_head, size, last) for kv_head, size, _, last in batches]
+    return found
+
+
+def test_every_order_of_runs():
+    """K and V of each batch in turn, or K of several heads before their V."""
+    for p in (SIZES, AHEAD):
+        pairs = [(h, g) for h in range(8) for g in range(8) if p.fits(h, g)]
+        for pair in pairs:
+            assert runs_of(StepSequence(p), *pair) == expected_runs(p, *pair)
+    assert AHEAD.turns(5, 2) == [2, 3] and AHEAD.turns(3, 1) == [3]
+    assert SIZES.turns(5, 2) == SIZES.batches(5, 2) == [2, 2, 1]
+
+
+def test_a_fault_of_the_turns_is_seen():
+    module = with_fault(step_sequence, "value.eq(waiting != values.payload.heads)", "value.eq(0)")
+    assert runs_of(module.StepSequence(AHEAD), 5, 3) != expected_runs(AHEAD, 5, 3)

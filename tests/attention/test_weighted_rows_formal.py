@@ -6,6 +6,8 @@ anything that keeps the rules of streams, at any time. What is proved so holds f
 keep these rules; proofs of their own show that ours do.
 """
 
+import dataclasses
+
 import pytest
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Array, Assert, Assume, Elaboratable, Fragment, Module, Mux, Signal, Value
@@ -27,7 +29,12 @@ pytestmark = pytest.mark.campaign
 ARRAY = PeArrayParameters(2, 1, 1, "fp16", add_stages=1)
 SOFTMAX = SpecialFunctionUnitParameters(length=4, tile=1)
 LANE = WeightedRowsParameters(ARRAY, SOFTMAX)
-SIZES = {"keys": LANE, "scores": WeightedRowsParameters(ARRAY, SOFTMAX, keys=False)}
+THREE = WeightedRowsParameters(ARRAY, dataclasses.replace(SOFTMAX, vectors=3))
+SIZES = {
+    "keys": LANE,
+    "scores": WeightedRowsParameters(ARRAY, SOFTMAX, keys=False),
+    "three": THREE,
+}
 
 
 class AnyUnit(wiring.Component):
@@ -82,8 +89,13 @@ class LaneSpec(Elaboratable):
             m.submodules.dut = fragment = Fragment.get(dut, None)
         array, softmax = self._units
         first = reset_first(m)
-        for port in (dut.q if dut.parameters.keys else dut.scores, dut.rows, dut.head):
+        for port in (dut.q if dut.parameters.keys else dut.scores, dut.rows, dut.run):
             drive(m, first, port)
+        run = dut.run.payload
+        heads = dut.parameters.softmax.vectors
+        m.d.comb += Assume((run.heads != 0) & (run.heads <= heads))
+        if not dut.parameters.keys:
+            m.d.comb += Assume(run.value)
         watch(m, first, dut.o)
         m.d.comb += dut.hold.eq(AnySeq(1))
 
@@ -93,8 +105,13 @@ class LaneSpec(Elaboratable):
         inside = Signal(range(depth + 1))
         row, last = array.i.payload, dut.rows.payload.last
         ended = moved(array.i) & row.outer & row.last
+        # A run comes once for each of its heads.
+        number = Signal(range(1, heads + 1), init=1, name="head_number")
+        last_head = number == run.heads
+        with m.If(moved(dut.rows) & last):
+            m.d.sync += number.eq(Mux(last_head, 1, number + 1))
         flags = Signal(2)
-        m.d.comb += flags.eq(Value.cast(dut.head.payload) << 1 | softmax.o.payload.invalid)
+        m.d.comb += flags.eq((run.last & last_head) << 1 | softmax.o.payload.invalid)
         # An array has results of rows alone.
         m.d.comb += Assume(~array.o.valid | (inside != 0))
         m.d.sync += inside.eq(inside + ended - moved(dut.o))
@@ -104,10 +121,7 @@ class LaneSpec(Elaboratable):
         with m.If(ended):
             m.d.sync += expected[inside - moved(dut.o)].eq(flags)
 
-        is_value = Signal(init=not dut.parameters.keys)
-        if dut.parameters.keys:
-            with m.If(moved(dut.rows) & last):
-                m.d.sync += is_value.eq(~is_value)
+        is_value = run.value
         offered = Signal()  # to the array, and not accepted
         m.d.sync += offered.eq(array.i.valid & ~array.i.ready)
         with m.If(~first):
@@ -121,7 +135,8 @@ class LaneSpec(Elaboratable):
                 Assert(~dut.used | (row.x == softmax.o.payload.y), "another probability"),
                 Assert(~dut.used | ~dut.hold, "a row in spite of hold"),
                 Assert(~offered | array.i.valid | dut.hold, "a row withdrawn from the array"),
-                Assert(moved(dut.head) == ended, "a head lost"),
+                Assert(moved(dut.run) == (moved(dut.rows) & last & last_head), "a run lost"),
+                Assert(~moved(dut.rows) | dut.run.valid, "a row without a run"),
                 Assert(moved(array.o) == moved(dut.o), "a result lost"),
                 Assert(inside <= depth, "too many heads"),
                 Assert(
@@ -141,8 +156,8 @@ class LaneSpec(Elaboratable):
                     Assert(level == inside),
                     Assert(produce == (consume + level)[: len(produce)]),
                 ]
-                if dut.parameters.keys:
-                    m.d.comb += Assert(internals.signal("is_value") == is_value)
+                m.d.comb += Assert(internals.signal("number") == number)
+                m.d.comb += Assert((number == 1) | (dut.run.valid & (number <= run.heads)))
                 for n in range(depth):
                     stored = internals.row(m, "flags.fifo.storage", (consume + n)[: len(consume)])
                     m.d.comb += Assert((inside <= n) | (stored == expected[n]))
@@ -156,10 +171,12 @@ def test_lane(size):
 
 LANE_FAULTS = {
     "hold": ("weights.valid & ~self.hold &", "weights.valid &", "a row in spite of hold"),
-    "flags": ("head.valid & flags.i.ready", "head.valid", "too many heads|flags of another head"),
-    "head": ("head.ready.eq(ended)", "head.ready.eq(self.used)", "a head lost"),
+    "flags": ("(~last | flags.i.ready)", "1", "too many heads|flags of another head"),
+    "run": ("run.ready.eq(run_ends & last_head)", "run.ready.eq(run_ends)", "a run lost"),
+    "last": ("run.payload.last & last_head", "run.payload.last", "flags of another head"),
     "weight": ("weights.ready.eq(self.used)", "weights.ready.eq(rows.ready)", "probability lost"),
-    "turn": ("& rows.payload.last):", "):", "K taken for V"),
+    "turn": ("outer.eq(is_value)", "outer.eq(0)", "K taken for V"),
+    "early": ("may_go.eq(run.valid & (", "may_go.eq(1 & (", "a row without a run|a run lost"),
     "go": ("array.i.valid.eq(rows.valid & may_go)", "array.i.valid.eq(rows.valid)", "a row lost"),
     "join": ("join(m, [array.o, flags.o], [o])", "join(m, [array.o], [o])", "flags|a result"),
 }
@@ -168,7 +185,7 @@ LANE_FAULTS = {
 test_a_fault_of_a_lane_is_found = fault_test(
     weighted_rows,
     LANE_FAULTS,
-    lambda m: LaneSpec(LANE, m, invariant=False),
+    lambda m: LaneSpec(THREE, m, invariant=False),
     suite=LANE_FAULTS,
     depth=13,
 )

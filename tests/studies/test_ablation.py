@@ -78,10 +78,10 @@ def test_the_page_of_speeds(tmp_path, capsys):
     paper = VedaCoreParameters.preset("paper")
     assert f"{4 * 128 * 513 / (2 * 513 + 46):.0f} to {4 * 128 * 1536 / (2 * 1536 + 46):.0f}" in page
     assert tokens_per_second(paper)[0] == pytest.approx(128e9 / 6.607e9, rel=1e-4)
-    # A head's mean over the tokens generated; a step's other cycles move it little.
-    heads = [(2 * (512 + (n + 1) / 2) + 46) / (2 * (rows + 1) + 46) for n, rows in ENDS]
+    # The mean of a pair of heads over the tokens generated; a step's other cycles move it little.
+    pairs = [(4 * (512 + (n + 1) / 2) + 21) / (4 * (rows + 1) + 21) for n, rows in ENDS]
     steps = [speedup(paper, n, rows / 512) for n, rows in ENDS]
-    assert np.allclose(heads, steps, rtol=0.01)
+    assert np.allclose(pairs, steps, rtol=0.04)
     assert all(f"{value:.2f}" in page for value in steps)
 
 
@@ -101,15 +101,14 @@ def test_tree_and_softmax_apart_in_icarus(shipped_trace):
         assert outcome.failure is None
         assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
         assert stall != "none" or outcome.cycles == stimulus.cycles
-    cycles, _ = head_cycles(outcome, 1)
-    assert cycles.tolist() == [p.head_cycles(slots) for slots in range(1, 15)]
+    assert head_cycles(outcome).tolist() == [p.head_cycles(slots) for slots in range(1, 15)]
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("options", OTHERS, ids="-".join)
 def test_variants(options, shipped_trace):
     """Several heads, slow memories, stalls; every length, also beyond some tiles."""
-    p = VedaCoreParameters(2, 2, 2, 64, 4, 2, 8, "fp32", 8, 4, *options)
+    p = VedaCoreParameters(2, 2, 2, 64, 4, 2, 8, "fp32", 8, 4, *options, parallel=1)
     design = generate(BLOCK, p)
     harness = Harness(design)
     for data, steps in ((shipped_trace, 60), (None, 150)):
@@ -126,9 +125,9 @@ def test_variants(options, shipped_trace):
         outcome = harness.run(stimulus, PATTERNS["none"], 1, FASTEST)
         assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
         assert outcome.cycles == stimulus.cycles
-        cycles, between = head_cycles(outcome, heads)
-        assert cycles.tolist() == [p.head_cycles(slots) for slots in range(1, p.capacity + 1)]
-        assert (between <= cycles[:, None]).all()
+        if heads == 1:
+            expected = [p.head_cycles(slots) for slots in range(1, p.capacity + 1)]
+            assert head_cycles(outcome).tolist() == expected
 
 
 @pytest.mark.campaign

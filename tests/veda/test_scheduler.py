@@ -27,7 +27,7 @@ class SchedulerSpec(Elaboratable):
         m = Module()
         dut = self.dut
         first, internals = surround(m, dut)
-        for port in (dut.vote_command, dut.report, dut.run, dut.head, dut.request):
+        for port in (dut.vote_command, dut.report, dut.run, dut.use, dut.request):
             m.d.comb += Cover(~first & port.valid & ~port.ready, "a stalled beat")
         swapping = internals.signal("map.phase_state") != 0
         joining = internals.signal("joining")
@@ -72,7 +72,7 @@ def requests(dut: Scheduler, **fields: int) -> tuple[list[int], list[int]]:
     async def testbench(context):
         context.set(dut.command.payload, {"restart": 1, **fields})
         context.set(dut.command.valid, 1)
-        for ready in (dut.vote_command.ready, dut.report.ready, dut.request.ready, dut.head.ready):
+        for ready in (dut.vote_command.ready, dut.report.ready, dut.request.ready, dut.use.ready):
             context.set(ready, 1)
         for _ in range(30):
             if context.get(dut.command.ready):

@@ -18,7 +18,7 @@ SMALLEST = {
     pe_array: PeArrayParameters(1, 1, 1, add_stages=1),
     special_function_unit: SpecialFunctionUnitParameters(length=2, tile=1),
     voting_engine: VotingEngineParameters(2, 1, position_bits=1, count_bits=1),
-    veda_core: VedaCoreParameters(1, 2, 1, 2, 1, 1, 4, position_bits=1, count_bits=1),
+    veda_core: VedaCoreParameters(1, 2, 1, 2, 1, 1, 4, position_bits=1, count_bits=1, parallel=1),
 }
 
 
@@ -45,11 +45,12 @@ def test_smallest(testbench, shipped_trace):
     [
         *((PeArrayParameters, name) for name in ("rows", "columns", "arrays", "multiply_stages")),
         *((PeArrayParameters, name) for name in ("add_stages",)),
-        *((SpecialFunctionUnitParameters, name) for name in ("length", "tile")),
+        *((SpecialFunctionUnitParameters, name) for name in ("length", "tile", "vectors")),
         *((VotingEngineParameters, name) for name in ("capacity", "heads", "count_bits")),
         *((VotingEngineParameters, name) for name in ("position_bits",)),
         *((VedaCoreParameters, name) for name in ("columns", "capacity", "heads", "kv_heads")),
         *((VedaCoreParameters, name) for name in ("depth", "position_bits", "count_bits")),
+        (VedaCoreParameters, "parallel"),
     ],
 )
 def test_smaller_values_are_refused(parameters, field):

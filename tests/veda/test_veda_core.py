@@ -99,32 +99,32 @@ def test_random_steps_cover_what_they_should():
 
 
 def every_length(core, p, heads):
-    """A sequence that fills the cache; cycles of each step's first head, and between heads."""
-    stimulus = growing(p, p.capacity, heads).stimulus([])
+    """A sequence that fills the cache, in the cycles and with the rows read of the formulas."""
+    steps = growing(p, p.capacity, heads)
+    stimulus = steps.stimulus([])
     outcome = core.check(stimulus)
     assert outcome.cycles == stimulus.cycles
-    cycles, between = head_cycles(outcome, heads)
-    assert len(cycles) == p.capacity
-    return np.arange(1, p.capacity + 1), cycles, between
+    assert outcome.memories["memory"].rows_read == sum(p.rows_read(step) for step in steps.work)
+    return outcome
 
 
-@pytest.mark.parametrize("heads", [1, 3])
-def test_cycles_of_every_length(small, heads):
-    """At most 2 l + 64 from the first key to o, and from one head to the next."""
-    lengths, cycles, between = every_length(small, SMALL, heads)
+def test_cycles_of_every_length(small):
+    """At most 2 l + 64 from a head's first key to its o; then heads whose keys go together."""
+    lengths, cycles = np.arange(1, SMALL.capacity + 1), head_cycles(every_length(small, SMALL, 1))
     assert cycles.tolist() == [SMALL.head_cycles(length) for length in lengths]
     assert (cycles <= 2 * lengths + 64).all()
-    assert (between <= cycles[:, None]).all() and between.shape == (32, heads - 1)
+    for heads in (2, 3, 4):
+        every_length(small, SMALL, heads)
 
 
 @pytest.mark.campaign
 def test_cycles_of_every_length_in_a_wide_core():
     """With 128 PEs, as in the paper, up to 512 rows."""
-    p = VedaCoreParameters(8, 8, 2, 512, 2, 1, 32)
-    lengths, cycles, between = every_length(Core(p), p, 2)
+    p = VedaCoreParameters(8, 8, 2, 512, 2, 1, 512, parallel=2)
+    lengths, core = np.arange(1, 513), Core(p)
+    cycles = head_cycles(every_length(core, p, 1))
     assert (cycles[7:] == 2 * lengths[7:] + 46).all() and (cycles <= 2 * lengths + 46).all()
-    assert (between <= cycles[:, None]).all()
-    print("cycles from head to head besides 2 l:", np.unique(between[:, 0] - 2 * lengths))
+    every_length(core, p, 2)
 
 
 def test_cycles_of_a_head_in_the_paper_s_core():
@@ -163,13 +163,14 @@ def test_protected_rows_stay_after_a_long_prompt(small, shipped_trace, prompt):
 
 
 def test_what_is_in_memory(small, shipped_trace):
-    """Each row is written once, read once for each head, never moved; no more rows than slots."""
+    """Each row is written once, read once for a group, never moved; no more rows than slots."""
     steps, _ = real_steps(SMALL, shipped_trace, 44, target=20)
     outcome = small.check(steps.stimulus([]))
     use = outcome.memories["memory"]
-    kv_heads, heads = SMALL.kv_heads, SMALL.heads
+    kv_heads = SMALL.kv_heads
     assert use.rows_written == 44 * 2 * kv_heads
-    assert use.rows_read == sum(2 * heads * length for length, *_ in steps.work)
+    assert use.rows_read == sum(map(SMALL.rows_read, steps.work))
+    assert max(length for length, *_ in steps.work) > SMALL.depth
     rows = use.contents.reshape(kv_heads, 2, SMALL.capacity, -1)
     written = rows.any(axis=-1)
     assert (written == written[0, 0]).all() and written[0, 0].sum() == 21
@@ -303,7 +304,7 @@ def test_reset_in_mid_step(simulator, shipped_trace):
     The first stimulus's memory is too small for a later step, which ends the run at once.
     """
     timing = MemoryTiming((10, 40), reorder=True, seed=6)
-    p = VedaCoreParameters(1, 2, 1, 32, 2, 2, 8, position_bits=8, count_bits=4)
+    p = VedaCoreParameters(1, 2, 1, 32, 2, 2, 8, position_bits=8, count_bits=4, parallel=2)
     cut = real_steps(p, shipped_trace, 40, target=12)[0].stimulus([])
     clean = real_steps(p, shipped_trace, 16, target=6)[0].stimulus([])
     whole = cut.memories["memory"]
@@ -378,7 +379,7 @@ def test_capacity_of_the_paper_s_core(shipped_trace):
 
     The tokens of the trace's heads follow each other as one sequence.
     """
-    p = VedaCoreParameters(2, 2, 2, PAPER.capacity, 1, 1, PAPER.depth)
+    p = VedaCoreParameters(2, 2, 2, PAPER.capacity, 1, 1, PAPER.depth, parallel=1)
     trace, d = shipped_trace, p.array.lanes
     q = fit(trace.q[:, :: trace.group].astype(np.float64) * trace.scale, d)
     q, k, v = (x.reshape(-1, 1, d) for x in (q, fit(trace.k, d), fit(trace.v, d)))

@@ -115,8 +115,7 @@ class VotingAttention(DecodeAttention):
         fewer, rows are evicted during the prompt.
 
     ``positions`` and ``votes`` [slots] are the kept tokens' positions and vote counts. ``traffic``
-    counts a row once for each kv head. The core reads it once for each query head: that is the
-    figure ``core_reads_percent``, of dense attention's reads, after the prompt.
+    counts a row once for each kv head, as the core reads it.
     """
 
     def __init__(
@@ -155,7 +154,6 @@ class VotingAttention(DecodeAttention):
         if bit_exact:
             self._core = VedaCore(1 << max(capacity, prompt).bit_length() if rows is None else rows)
         self._tokens = 0
-        self._core_rows = self._dense_rows = 0
         self.positions = np.empty(0, np.int64)
         self.votes = np.empty(0, np.uint16)
 
@@ -169,17 +167,9 @@ class VotingAttention(DecodeAttention):
         kv_heads, d = k.shape
         self.traffic.read(kv_heads * slots, kv_heads * slots, d)
         self.traffic.dense(kv_heads * self._tokens, d)
-        if position >= self._prompt:
-            self._core_rows += len(q) * slots
-            self._dense_rows += kv_heads * self._tokens
         self.rows = kv_heads * len(self.positions)
         self.state_bytes = _SLOT_BYTES * len(self.positions)
         return o
-
-    def figures(self) -> dict[str, float]:
-        if not self._dense_rows:
-            return {}
-        return {"core_reads_percent": 100 * self._core_rows / self._dense_rows}
 
     def _step_float(self, q, k, v, position: int) -> tuple[np.ndarray, int]:
         """o, and the number of slots attended to."""

@@ -92,7 +92,7 @@ class Steps(DecodeBench[VedaCoreParameters]):
     def work_of(self, result: StepResult, heads: int, group: int, command: Mapping) -> StepWork:
         evictions = sum(report.evict for report in result.reports)
         votes = command["vote"] and not result.reports[0].invalid
-        return StepWork(result.p.shape[1], heads, -(-heads // group), votes, evictions)
+        return StepWork(result.p.shape[1], heads, group, votes, evictions)
 
     def _write(self, slot: int, k: np.ndarray, v: np.ndarray, result: StepResult) -> None:
         """New rows into the slot's row of the memory; evicted slots swap rows with the last."""

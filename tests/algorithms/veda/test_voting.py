@@ -1,6 +1,5 @@
 """Voting eviction against plain loops written from the paper, and the properties it promises."""
 
-import copy
 import math
 
 import numpy as np
@@ -342,16 +341,3 @@ def test_traffic_and_memory():
 def test_bad_parameters(settings, message):
     with pytest.raises(ValueError, match=message):
         VotingAttention(**settings)
-
-
-def test_the_core_reads_rows_once_for_each_query_head():
-    """`traffic` counts a row once for a group; after the prompt the core reads it group times."""
-    q, k, v = random_qkv(6, 2, 20, 4, seed=9)
-    attention = VotingAttention(capacity=5, reserved=2, prompt=8)
-    attention.sequence(q[:, :8], k[:, :8], v[:, :8])
-    assert attention.figures() == {}
-    before = copy.copy(attention.traffic)
-    attention.sequence(q[:, 8:], k[:, 8:], v[:, 8:])
-    counted = attention.traffic.since(before)
-    assert attention.figures() == {"core_reads_percent": pytest.approx(300 * counted.ratio)}
-    assert 0.3 < counted.ratio < 0.6

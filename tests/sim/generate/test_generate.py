@@ -29,7 +29,7 @@ from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
 PROMPT = "the a the"
 TOKENS, ROWS = 14, 6
 # Those of the core's smallest preset, which other tests compile too.
-SMALL = {"rows": 2, "columns": 2, "arrays": 2, "capacity": 32, "depth": 8}
+SMALL = {"rows": 2, "columns": 2, "arrays": 2, "capacity": 32, "depth": 16}
 SMALL |= {"position_bits": 8, "count_bits": 4}
 SETTINGS = " ".join(f"--set {name}={value}" for name, value in SMALL.items())
 

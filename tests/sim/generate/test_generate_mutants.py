@@ -71,7 +71,7 @@ class Core:
 CORES = {
     "veda.veda_core": Core(
         VedaCoreParameters.preset("first"),
-        "--set rows=2 --set columns=2 --set arrays=2 --set capacity=32 --set depth=8"
+        "--set rows=2 --set columns=2 --set arrays=2 --set capacity=32 --set depth=16"
         " --set position_bits=8 --set count_bits=4",
         (
             "",
@@ -79,9 +79,11 @@ CORES = {
             "scheduler.map",
             "scheduler.sequence",
             "scheduler.sequence.order",
+            "scheduler.sequence.keys",
             "port",
             "attention",
             "reader",
+            "reader.reorder",
             "attention.pe_array",
             "attention.pe_array.pe_3",
             "attention.pe_array.pe_4.convert",

@@ -278,6 +278,8 @@ REFUSED = {
         "length=4097": "length must be between 2 and 4096, not 4097",
         "tile=0": "tile must be between 1 and 64, not 0",
         "tile=65": "tile must be between 1 and 64, not 65",
+        "vectors=0": "vectors must be between 1 and 64, not 0",
+        "vectors=65": "vectors must be between 1 and 64, not 65",
     },
     "veda.tree_array": {
         "tiles=3": "tiles must be 1 or 2, not 3",
@@ -293,6 +295,8 @@ REFUSED = {
         "dataflow=outer": "dataflow must be one of flexible, tree, tree_double, not 'outer'",
         "scheduling=no": "scheduling must be one of element_serial, separate, not 'no'",
         "count_bits=0": "count_bits must be between 1 and 16, not 0",
+        "parallel=10": "parallel must be 1 to heads, not 10",
+        "dataflow=tree": "parallel must be 1 with another dataflow or scheduling, not 3",
     },
     "veda.voting_engine": {
         "capacity=1": "capacity must be at least 2, not 1",

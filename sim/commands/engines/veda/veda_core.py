@@ -49,7 +49,10 @@ class VedaAttention(DecodeAttention[VedaCoreParameters]):
 
 class VedaEngine(AttentionEngine[VedaCoreParameters]):
     def parameters(self, config: Config, rows: int) -> VedaCoreParameters:
-        """The core whose heads are the model's and whose capacity takes `rows` and a new one."""
+        """The core whose heads are the model's and whose capacity takes `rows` and a new one.
+
+        It reads rows once for a group.
+        """
         lanes = max(4, 1 << (config.d - 1).bit_length())
         side = 1 << (lanes.bit_length() - 1) // 2
         return VedaCoreParameters(
@@ -59,6 +62,7 @@ class VedaEngine(AttentionEngine[VedaCoreParameters]):
             capacity=max(256, 1 << rows.bit_length()),
             heads=config.heads,
             kv_heads=config.kv_heads,
+            parallel=max(config.heads // config.kv_heads, min(2, config.heads)),
         )
 
     def require_fit(self, p: VedaCoreParameters, config: Config, rows: int, tokens: int) -> None:
