@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from golden.attention.decode_core import fits
-from golden.lad.lad_tile import HeadStep, LadTile, TileSizes
+from golden.lad.lad_tile import HeadStep, LadTile, TileSizes, memory_of
 
 
 class LadSystem:
@@ -30,11 +30,7 @@ class LadSystem:
         self.tile_sizes = dataclasses.replace(sizes, heads=heads, kv_heads=kv_heads)
         used = self.tile_sizes.memory_rows
         self.tile_rows = 1 << (used - 1).bit_length()
-        shape = tiles * self.tile_rows, sizes.d
-        if memory is not None and (memory.shape != shape or memory.dtype != np.uint16):
-            wrong = f"{memory.dtype}{list(memory.shape)}"
-            raise ValueError(f"memory must be uint16{list(shape)}, not {wrong}")
-        self._memory = np.zeros(shape, np.uint16) if memory is None else memory.copy()
+        self._memory = memory_of((tiles * self.tile_rows, sizes.d), memory)
         parts = self._memory.reshape(tiles, self.tile_rows, sizes.d)
         self.tiles = [LadTile(self.tile_sizes, part[:used]) for part in parts]
 

@@ -58,6 +58,19 @@ class _Job:
     invalid: bool
 
 
+def memory_of(shape: tuple[int, int], memory: np.ndarray | None) -> np.ndarray:
+    """A copy of `memory`, ``uint16[rows, d]``; zeros without one.
+
+    :raises ValueError: for a memory of another shape or type.
+    """
+    if memory is None:
+        return np.zeros(shape, np.uint16)
+    if memory.shape != shape or memory.dtype != np.uint16:
+        wrong = f"{memory.dtype}{list(memory.shape)}"
+        raise ValueError(f"memory must be uint16{list(shape)}, not {wrong}")
+    return memory.copy()
+
+
 class LadTile:
     """A tile and its memory, ``uint16[rows, d]``, which :meth:`step` changes as the hardware does.
 
@@ -76,11 +89,8 @@ class LadTile:
         if arithmetic not in ARITHMETICS:
             raise ValueError(f"arithmetic must be fp16 or float64, not {arithmetic}")
         shape = sizes.memory_rows, sizes.d
-        if memory is not None and (memory.shape != shape or memory.dtype != np.uint16):
-            wrong = f"{memory.dtype}{list(memory.shape)}"
-            raise ValueError(f"memory must be uint16{list(shape)}, not {wrong}")
         self.sizes = sizes
-        self.memory = np.zeros(shape, np.uint16) if memory is None else memory.copy()
+        self.memory = memory_of(shape, memory)
         self._arithmetic = ARITHMETICS[arithmetic]
         self._tables = line_tables(sizes.bounds, sizes.slack, exact=self._arithmetic.exact)
         self._begun = False

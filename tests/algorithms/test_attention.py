@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from golden.algorithms.attention import ELEMENT_BYTES, DecodeAttention, DenseAttention, Traffic
+from golden.algorithms.baselines import H2OAttention, SnapKVAttention, StreamingAttention
+from golden.algorithms.veda import VotingAttention
+from tests.support.qkv import random_qkv
 
 
 def textbook(q, k, v, scale):
@@ -19,12 +22,6 @@ def textbook(q, k, v, scale):
             for j in range(t + 1):
                 o[h, t] += weights[j] * v[h // group, j]
     return o
-
-
-def random_qkv(heads, kv_heads, tokens, d, dtype=np.float64, seed=0):
-    rng = np.random.default_rng(seed)
-    shapes = ((heads, tokens, d), (kv_heads, tokens, d), (kv_heads, tokens, d))
-    return [rng.normal(size=shape).astype(dtype) for shape in shapes]
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(6, 2), (4, 4), (3, 1)])
@@ -61,13 +58,13 @@ def test_a_sequence_may_be_continued():
     [(np.float16, np.float32), (np.float32, np.float32), (np.float64, np.float64)],
 )
 def test_result_dtype(given, result):
-    q, k, v = random_qkv(2, 1, 3, 4, given)
+    q, k, v = random_qkv(2, 1, 3, 4, dtype=given)
     assert DenseAttention().sequence(q, k, v).dtype == result
     assert DenseAttention().step(q[:, 0], k[:, 0], v[:, 0]).dtype == result
 
 
 def test_large_scores_do_not_overflow():
-    q, k, v = random_qkv(2, 1, 4, 4, np.float32)
+    q, k, v = random_qkv(2, 1, 4, 4, dtype=np.float32)
     assert np.isfinite(DenseAttention().sequence(1e4 * q, 1e4 * k, v)).all()
 
 
@@ -111,3 +108,23 @@ def test_a_policy_steps_token_by_token():
 
     q, k, v = random_qkv(4, 2, 7, 8)
     np.testing.assert_array_equal(Last().sequence(q, k, v), v[[0, 0, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        *(H2OAttention(capacity, 0.3) for capacity in (50, 1000)),
+        *(SnapKVAttention(*sizes, scale=0.3) for sizes in ((32, 32), (60, 40), (33, 7))),
+        *(StreamingAttention(capacity, scale=0.3) for capacity in (50, 1000)),
+        *(VotingAttention(capacity, scale=0.3) for capacity in (50, 51, 1000)),
+    ],
+    ids=lambda attention: type(attention).__name__,
+)
+def test_what_evicts_is_dense_while_all_tokens_fit(attention):
+    q, k, v = random_qkv(6, 2, 50, 8, seed=24)
+    dense = DenseAttention(scale=0.3)
+    expected = dense.sequence(q, k, v)
+    np.testing.assert_allclose(attention.sequence(q, k, v), expected, rtol=1e-12, atol=1e-14)
+    assert attention.evicted == []
+    assert attention.traffic == dense.traffic
+    assert attention.rows == dense.rows

@@ -14,7 +14,7 @@ A file of proofs has three tests. With ``ControlSpec``, a specification around o
 """
 
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import pytest
 from amaranth.hdl import Elaboratable
@@ -59,7 +59,7 @@ def fault_test(
     module: types.ModuleType,
     faults: Mapping[str, tuple[str, str, str]],
     spec: Callable[[types.ModuleType], Elaboratable],
-    suite: Iterable[str] = (),
+    suite: Collection[str] = (),
     **options,
 ) -> Callable:
     """A test for each fault: with a line of the source replaced, the assertion meant for it fails.

@@ -26,27 +26,12 @@ from hw.topick.chunk_multiplier import ChunkMultiplier
 from hw.topick.pe_lane import PeLaneParameters
 from sim.core.memory import MemoryTiming
 from sim.testbenches.topick.pe_lane import Replay, random_head, real_head, sizes_of, testbench
-from tests.support.topick.closed_loop import check, check_guarantee, on_grid, run
+from tests.support.topick.closed_loop import OTHER, check, check_guarantee, on_grid, run
 from tests.support.topick.simulated_stimulus import check as simulate
 
 BLOCK = find("topick.pe_lane")
 SMALL = PeLaneParameters.preset("small")
 SMALL_TOKENS = 12
-OTHER = PeLaneParameters(
-    d=3,
-    bits=6,
-    chunk_bits=3,
-    scale_bits=5,
-    shift_bits=0,
-    width=13,
-    fraction=3,
-    precision=4,
-    limb=4,
-    threshold_bits=6,
-    entries=2,
-    token_bits=5,
-    probability_bits=8,
-)
 
 
 # --- the bit-exact model ---

@@ -21,24 +21,9 @@ from golden.topick.topick_core import (
 )
 from hw.topick.pe_lane import PeLaneParameters
 from sim.testbenches.topick.pe_lane import random_head, real_head, sizes_of
-from tests.support.topick.closed_loop import check_guarantee
+from tests.support.topick.closed_loop import OTHER, check_guarantee
 
 SMALL = PeLaneParameters.preset("small")
-OTHER = PeLaneParameters(
-    d=3,
-    bits=6,
-    chunk_bits=3,
-    scale_bits=5,
-    shift_bits=0,
-    width=13,
-    fraction=3,
-    precision=4,
-    limb=4,
-    threshold_bits=6,
-    entries=2,
-    token_bits=5,
-    probability_bits=8,
-)
 
 
 class Events:

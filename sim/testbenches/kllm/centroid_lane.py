@@ -5,23 +5,25 @@ import dataclasses
 import numpy as np
 
 from golden.algorithms.kllm.quantize import dynamic_outliers, inlier_scale, outlier_count
-from golden.arith.formats import to_bits
 from golden.kllm.centroid_lane import centroid_lane, centroid_sum, fixed_codebooks
 from golden.kllm.clustering_unit import cluster, scaled_midpoints
-from golden.kllm.column_scale import column_sum
-from golden.kllm.outlier_list import outlier_rows
 from golden.kllm.sparse_path import sparse_path
 from golden.trace import Trace
 from hw.kllm.centroid_lane import CentroidLaneParameters
-from hw.kllm.pe_lane import ColumnVector, Result
-from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.exact_sums import (
     any_number,
     double_ties,
     numbers,
-    outliers_of_sum,
     scales_near_ties,
+)
+from sim.testbenches.kllm.lane_columns import (
+    SPECIAL,
+    LaneProduct,
+    cancelling,
+    columns_stimulus,
+    rows_of,
+    step_fields,
 )
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.strategies import sometimes
@@ -30,40 +32,20 @@ RUN = 6  # columns of one product
 ACTIVATION_BITS = 4  # of the trace's indices
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Product:
-    """Columns that share vector and codebooks, as the model accepts them.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Product(LaneProduct):
+    """Columns that share vector and codebooks; the activations are fixed-point centroids.
 
-    activation, value, outlier
-        ``[K]``; the activations are fixed-point centroids of `bits` bits.
-    weight, s_b
-        ``[columns, K]`` and ``[columns]``.
-    fixed, codebook
-        ``[2^nW]``, of the weights.
-    s_a, r
-        Scalars, or arrays of no dimension.
-    kept
-        ``float32[columns]``: sums of the product before, or None.
+    fixed
+        ``[2^nW]``: fixed-point centroids of the weights.
+    bits
+        Width of the fixed-point centroids.
     """
 
-    activation: np.ndarray
-    value: np.ndarray
-    outlier: np.ndarray
-    weight: np.ndarray
     fixed: np.ndarray
-    codebook: np.ndarray
-    s_a: np.float16 | np.ndarray
-    r: np.float16 | np.ndarray
-    s_b: np.ndarray
     bits: int
-    kept: np.ndarray | None = None
-
-    def total(self) -> np.ndarray:
-        """``float32[columns]``: sums that are kept for the next product."""
-        return column_sum(*self.sums(), np.asarray(self.s_a), self.kept)
 
     def sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """``float32[columns]``: the dense and the sparse sum of each."""
         weight = self.weight.T
         dense = centroid_sum(self.activation[None], self.fixed[weight], self.bits)
         sparse, _ = sparse_path(self.value[None], weight, self.codebook, self.outlier[None])
@@ -206,21 +188,11 @@ def with_sums_that_cancel(product: Product, rng: np.random.Generator) -> Product
     activation = np.where(outlier, 0, product.activation)
     dense, _ = dataclasses.replace(product, activation=activation, outlier=outlier).sums()
     total = np.nan_to_num(-product.s_a.astype(np.float64) * dense[0])
-    codebook = product.codebook
-    kind = rng.integers(0, 4)
-    if kind == 0:  # all but the lowest bits
-        total *= 1 + rng.choice([-1, 1]) * 2.0 ** -int(rng.integers(8, 30))
-    elif kind == 1 and total:  # a tie exactly
-        rounded = np.float32(total)
-        total = float(rounded) + float(np.spacing(rounded)) * rng.choice([-0.5, 0.5, 1.5])
-        power = 2.0 ** np.clip(np.frexp(total)[1] - 8, -14, 15)
-        codebook = np.full_like(codebook, power)
-    elif kind == 2:
+    kind = int(rng.integers(0, 4))
+    if kind == 2:
         total = any_number(-44, 32, rng)
-    value = outliers_of_sum(codebook[product.weight[0]], outlier, total)
-    return dataclasses.replace(
-        product, activation=activation, outlier=outlier, value=value, codebook=codebook
-    )
+    fields = cancelling(product, outlier, total, kind, rng)
+    return dataclasses.replace(product, activation=activation, **fields)
 
 
 def with_ties_in_sight(product: Product, rng: np.random.Generator) -> Product:
@@ -255,9 +227,8 @@ def with_double_ties(product: Product, rng: np.random.Generator) -> Product:
 
 def with_special_numbers(product: Product, rng: np.random.Generator) -> Product:
     """Special scales; in half of the products no position counts."""
-    special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, 2**-24, 65504], np.float16)
-    s_a, r = rng.choice(special, 2)
-    s_b = rng.choice(special, len(product.s_b))
+    s_a, r = rng.choice(SPECIAL, 2)
+    s_b = rng.choice(SPECIAL, len(product.s_b))
     product = dataclasses.replace(product, s_a=s_a, r=r, s_b=s_b)
     if sometimes(rng, 0.5):
         return product
@@ -274,61 +245,23 @@ def build(
     p: CentroidLaneParameters, products: list[Product], rng: np.random.Generator, notes: list[str]
 ) -> Stimulus:
     """The stimulus of these products, column by column."""
-    parts, results, counts = [], [], []
+    parts, counts = [], []
     for product in products:
-        rows = outlier_rows(product.value, product.outlier, p.segment, p.entries, p.k)
+        rows = rows_of(p, product)
         steps, columns = len(rows.segment), len(product.weight)
-        size = (rows.segment[-1] + 1) * p.segment
         place = rows.segment[:, None] * p.segment + np.arange(p.segment)
-        beyond = size - len(product.outlier)
+        beyond = (rows.segment[-1] + 1) * p.segment - len(product.outlier)
         stray = rng.integers(0, 1 << p.weight_bits, (columns, beyond))
         weight = np.concatenate([product.weight, stray], axis=1)[:, place]
         activation = np.pad(product.activation, (0, beyond))[place]
         shape = (columns, steps)
-        last = np.broadcast_to(np.arange(steps) == steps - 1, shape)
-        any_bits = rng.integers(0, 1 << 16, (2, *rows.valid.shape)).astype(np.uint16)
         fields = {
             # A step that does not advance is not summed, whatever it holds.
             "activation": np.broadcast_to(activation, (*shape, p.segment)),
             "weight": weight,
             "fixed": np.broadcast_to(product.fixed, (*shape, len(product.fixed))),
-            "codebook": np.broadcast_to(to_bits(product.codebook), (*shape, len(product.codebook))),
-            "scale": np.where(last, to_bits(product.s_b)[:, None], rng.integers(0, 1 << 16, shape)),
-            "advance": np.broadcast_to(rows.advance, shape),
-            "last": last,
         }
-        entries = {
-            "valid": rows.valid,
-            "position": np.where(rows.valid, rows.position, any_bits[0] % p.segment),
-            "value": np.where(rows.valid, to_bits(rows.value), any_bits[1]),
-        }
-        for name, array in entries.items():
-            for entry in range(p.entries):
-                fields[f"entries[{entry}].{name}"] = np.broadcast_to(array[:, entry], shape)
-        parts.append({name: a.reshape(columns * steps, -1) for name, a in fields.items()})
+        parts.append(step_fields(p, product, rows, rng) | fields)
         counts += [steps] * columns
-        results.append(product.results())
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    joined = {
-        name: array if name in ("activation", "weight", "fixed", "codebook") else array[:, 0]
-        for name, array in joined.items()
-    }
-    runs = [len(product.weight) for product in products]
-    of_vectors = {
-        name: np.repeat([to_bits(getattr(product, name)) for product in products], runs)
-        for name in ("s_a", "r")
-    }
-    of_vectors["add"] = np.repeat([product.kept is not None for product in products], runs)
-    of_vectors["first"] = np.concatenate([np.arange(run) == 0 for run in runs])
-    y, invalid = (np.concatenate(a) for a in zip(*results, strict=True))
-    return Stimulus(
-        inputs={
-            "i": payload.pack(p.input_layout, joined),
-            "vector_scale": payload.pack(ColumnVector, of_vectors),
-        },
-        outputs={"o": payload.pack(Result, {"y": to_bits(y), "invalid": invalid})},
-        transaction_of={"o": np.arange(len(y))},
-        transactions=len(y),
-        cycles=p.cycles(counts),
-        notes=notes,
-    )
+    arrays = "activation", "weight", "fixed", "codebook"
+    return columns_stimulus(p, products, parts, arrays, cycles=p.cycles(counts), notes=notes)

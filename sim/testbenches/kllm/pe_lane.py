@@ -7,22 +7,27 @@ import numpy as np
 from golden.algorithms.kllm.quantize import dynamic_outliers, inlier_scale, outlier_count
 from golden.arith.formats import to_bits
 from golden.kllm.clustering_unit import cluster, scaled_midpoints
-from golden.kllm.column_scale import column_sum
-from golden.kllm.outlier_list import outlier_rows
 from golden.kllm.pe_lane import pe_lane
 from golden.kllm.reduction import index_products
 from golden.kllm.sparse_path import sparse_path
 from golden.trace import Trace
-from hw.kllm.pe_lane import ColumnVector, PeLaneParameters, Result
+from hw.kllm.pe_lane import PeLaneParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.exact_sums import (
     any_number,
     double_ties,
     numbers,
-    outliers_of_sum,
     scales_near_ties,
     terms_for,
+)
+from sim.testbenches.kllm.lane_columns import (
+    SPECIAL,
+    LaneProduct,
+    cancelling,
+    columns_stimulus,
+    rows_of,
+    step_fields,
 )
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.strategies import sometimes
@@ -30,47 +35,27 @@ from sim.testbenches.strategies import sometimes
 RUN = 6  # columns of one product
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Product:
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Product(LaneProduct):
     """Columns that share vector, table and codebook, as the model accepts them.
 
-    activation, keep, value, outlier
-        ``[K]``.
-    weight, s_b
-        ``[columns, K]`` and ``[columns]``.
-    s_a, r
-        Scalars, or arrays of no dimension.
+    keep
+        ``[K]``: values that are counted.
     groups
         Groups of bins that have counts.
-    kept
-        ``float32[columns]``: sums of the products before, which are added; None without.
     """
 
-    activation: np.ndarray
     keep: np.ndarray
-    value: np.ndarray
-    outlier: np.ndarray
-    weight: np.ndarray
     table: np.ndarray
-    codebook: np.ndarray
-    s_a: np.float16 | np.ndarray
-    r: np.float16 | np.ndarray
-    s_b: np.ndarray
     integer: bool
     groups: int
-    kept: np.ndarray | None = None
 
     def sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """``float32[columns]``: the dense and the sparse sum of each."""
         weight = self.weight.T
         keep, outlier = self.keep[None], self.outlier[None]
         dense, _ = index_products(self.activation[None], weight, self.table, keep, self.integer)
         sparse, _ = sparse_path(self.value[None], weight, self.codebook, outlier)
         return dense[0], sparse[0]
-
-    def total(self) -> np.ndarray:
-        """``float32[columns]``: sums that are kept for the next product."""
-        return column_sum(*self.sums(), np.asarray(self.s_a), self.kept)
 
     def results(self) -> tuple[np.ndarray, np.ndarray]:
         y, invalid = pe_lane(
@@ -257,17 +242,8 @@ def with_sums_that_cancel(product: Product, rng: np.random.Generator) -> Product
     dense, _ = dataclasses.replace(product, keep=keep, outlier=outlier).sums()
     total = -product.s_a.astype(np.float64) * dense[0]
     total = np.nan_to_num(total if product.kept is None else total - product.kept[0])
-    codebook = product.codebook
-    kind = rng.integers(0, 3)
-    if kind == 0:  # of all but the lowest bits
-        total *= 1 + rng.choice([-1, 1]) * 2.0 ** -int(rng.integers(8, 30))
-    elif kind == 1 and total:  # of all rounded, which is a tie, exactly
-        rounded = np.float32(total)
-        total = float(rounded) + float(np.spacing(rounded)) * rng.choice([-0.5, 0.5, 1.5])
-        power = 2.0 ** np.clip(np.frexp(total)[1] - 8, -14, 15)
-        codebook = np.full_like(codebook, power)
-    value = outliers_of_sum(codebook[product.weight[0]], outlier, total)
-    return dataclasses.replace(product, keep=keep, outlier=outlier, value=value, codebook=codebook)
+    fields = cancelling(product, outlier, total, int(rng.integers(0, 3)), rng)
+    return dataclasses.replace(product, keep=keep, **fields)
 
 
 def with_ties_in_sight(product: Product, rng: np.random.Generator) -> Product:
@@ -300,11 +276,10 @@ def with_double_ties(product: Product, rng: np.random.Generator) -> Product:
 
 def with_special_numbers(product: Product, rng: np.random.Generator) -> Product:
     """Special scales and one special product of centroids; in half of them no position is kept."""
-    special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, 2**-24, 65504], np.float16)
     table = product.table.copy()
-    table[tuple(rng.integers(0, table.shape))] = rng.choice(special)
-    s_a, r = rng.choice(special, 2)
-    s_b = rng.choice(special, len(product.s_b))
+    table[tuple(rng.integers(0, table.shape))] = rng.choice(SPECIAL)
+    s_a, r = rng.choice(SPECIAL, 2)
+    s_b = rng.choice(SPECIAL, len(product.s_b))
     product = dataclasses.replace(product, table=table, s_a=s_a, r=r, s_b=s_b)
     if sometimes(rng, 0.5):
         return product
@@ -317,83 +292,44 @@ def build(
     p: PeLaneParameters, products: list[Product], rng: np.random.Generator, notes: list[str]
 ) -> Stimulus:
     """The stimulus of these products, column by column."""
-    parts, results, counts = [], [], []
-    tables, fields_of_vectors, groups_of_columns = [], [], []
+    parts, counts, tables, groups = [], [], [], []
     for product in products:
-        rows = outlier_rows(product.value, product.outlier, p.segment, p.entries, p.k)
+        rows = rows_of(p, product)
         steps, columns = len(rows.segment), len(product.weight)
         size = (rows.segment[-1] + 1) * p.segment
-        place = (rows.segment[:, None] * p.segment + np.arange(p.segment))[None]
+        place = rows.segment[:, None] * p.segment + np.arange(p.segment)
         inside = place < len(product.keep)
 
         def spread(array, fill, size=size, place=place):
             padded = np.concatenate([array, fill[..., array.shape[-1] : size]], axis=-1)
-            return padded[..., place[0]]
+            return padded[..., place]
 
         shape = (columns, steps)
         any_index = rng.integers(0, 1 << 16, (columns, size))
-        last = np.broadcast_to(np.arange(steps) == steps - 1, shape)
+        activation = spread(product.activation, any_index[0] % (1 << p.activation_bits))
+        mask = spread(product.keep, np.zeros(size, bool)) & inside
+        common = step_fields(p, product, rows, rng)
+        any_groups = rng.integers(0, p.groups + 1, shape)
         fields = {
-            "activation": np.broadcast_to(
-                spread(product.activation, any_index[0] % (1 << p.activation_bits)),
-                (*shape, p.segment),
-            ),
+            "activation": np.broadcast_to(activation, (*shape, p.segment)),
             "weight": spread(product.weight, any_index % (1 << p.weight_bits)),
-            "mask": np.broadcast_to(
-                spread(product.keep, np.zeros(size, bool)) & inside[0], (*shape, p.segment)
-            ),
+            "mask": np.broadcast_to(mask, (*shape, p.segment)),
             "integer": np.full(shape, product.integer),
-            "codebook": np.broadcast_to(to_bits(product.codebook), (*shape, len(product.codebook))),
-            "scale": np.where(last, to_bits(product.s_b)[:, None], rng.integers(0, 1 << 16, shape)),
-            "advance": np.broadcast_to(rows.advance, shape),
-            "last": last,
-            "groups": np.where(last, product.groups, rng.integers(0, p.groups + 1, shape)),
+            "groups": np.where(common["last"], product.groups, any_groups),
         }
-        stray = rng.integers(0, 1 << 16, rows.valid.shape).astype(np.uint16)
-        entries = {
-            "valid": rows.valid,
-            "position": np.where(rows.valid, rows.position, stray % p.segment),
-            "value": np.where(rows.valid, to_bits(rows.value), stray),
-        }
-        for name, array in entries.items():
-            for entry in range(p.entries):
-                fields[f"entries[{entry}].{name}"] = np.broadcast_to(array[:, entry], shape)
-        parts.append({name: a.reshape(columns * steps, -1) for name, a in fields.items()})
+        parts.append(common | fields)
         counts += [steps] * columns
-        groups_of_columns += [product.groups] * columns
-        results.append(product.results())
+        groups += [product.groups] * columns
         lines = to_bits(product.table).reshape(p.groups, p.macs)[: product.groups]
         tables.append(np.tile(lines, (columns, 1)))
-        fields_of_vectors.append(
-            {
-                "s_a": np.repeat(to_bits(np.asarray(product.s_a)), columns),
-                "r": np.repeat(to_bits(np.asarray(product.r)), columns),
-                "first": np.arange(columns) == 0,
-                "add": np.full(columns, product.kept is not None),
-            }
-        )
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    joined = {
-        name: array if name in ("activation", "weight", "mask", "codebook") else array[:, 0]
-        for name, array in joined.items()
-    }
-    groups = np.concatenate(tables)
-    vectors = {
-        name: np.concatenate([fields[name] for fields in fields_of_vectors])
-        for name in fields_of_vectors[0]
-    }
-    y, invalid = (np.concatenate(a) for a in zip(*results, strict=True))
-    return Stimulus(
+    lines = np.concatenate(tables)
+    return columns_stimulus(
+        *(p, products, parts, ("activation", "weight", "mask", "codebook")),
         inputs={
-            "i": payload.pack(p.input_layout, joined),
             "products": payload.pack(
-                p.products_layout, {f"[{n}]": groups[:, n] for n in range(p.macs)}
-            ),
-            "vector_scale": payload.pack(ColumnVector, vectors),
+                p.products_layout, {f"[{n}]": lines[:, n] for n in range(p.macs)}
+            )
         },
-        outputs={"o": payload.pack(Result, {"y": to_bits(y), "invalid": invalid})},
-        transaction_of={"o": np.arange(len(y))},
-        transactions=len(y),
-        cycles=p.cycles(counts, groups_of_columns),
+        cycles=p.cycles(counts, groups),
         notes=notes,
     )

@@ -5,13 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from golden.algorithms.attention import ELEMENT_BYTES, DenseAttention
+from golden.algorithms.attention import ELEMENT_BYTES
 from golden.algorithms.baselines import H2OAttention
-
-
-def random_qkv(heads, kv_heads, tokens, d, seed):
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=(n, tokens, d)) for n in (heads, kv_heads, kv_heads)]
+from tests.support.qkv import random_qkv
 
 
 def plain_h2o(q, k, v, capacity, scale):
@@ -93,17 +89,6 @@ def test_the_newest_half_is_kept():
         attention.step(q[:, t], k[:, t], v[:, t])
         for kept in kept_by(attention, min(t + 1, 15)):
             assert kept >= set(range(max(t - 7, 0), t + 1))  # eight of fifteen
-
-
-@pytest.mark.parametrize("capacity", [50, 1000])
-def test_is_dense_while_nothing_is_evicted(capacity):
-    q, k, v = random_qkv(6, 2, 50, 8, seed=24)
-    attention, dense = H2OAttention(capacity), DenseAttention()
-    expected = dense.sequence(q, k, v)
-    np.testing.assert_allclose(attention.sequence(q, k, v), expected, rtol=1e-12, atol=1e-14)
-    assert attention.evicted == []
-    assert attention.traffic == dense.traffic
-    assert attention.rows == dense.rows
 
 
 def test_traffic_and_memory():

@@ -5,13 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from golden.algorithms.attention import ELEMENT_BYTES, DecodeAttention, DenseAttention
+from golden.algorithms.attention import ELEMENT_BYTES, DecodeAttention
 from golden.algorithms.baselines import SnapKVAttention
-
-
-def random_qkv(heads, kv_heads, tokens, d, seed):
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=(n, tokens, d)) for n in (heads, kv_heads, kv_heads)]
+from tests.support.qkv import random_qkv
 
 
 def plain_probabilities(q, k, seen, scale):
@@ -96,17 +92,6 @@ def test_a_peak_keeps_its_neighbours():
     attention = SnapKVAttention(8, 20, window=3, kernel=5)
     attention.sequence(q, k, np.ones((1, 20, 4)))
     assert attention.evicted == [0, 1, 2, 3, 4, 5, 6, 12, 13, 14, 15, 16]
-
-
-@pytest.mark.parametrize(("capacity", "prompt"), [(32, 32), (60, 40), (33, 7)])
-def test_is_dense_while_the_prompt_fits(capacity, prompt):
-    q, k, v = random_qkv(6, 2, 50, 8, seed=43)
-    attention, dense = SnapKVAttention(capacity, prompt), DenseAttention()
-    expected = dense.sequence(q, k, v)
-    np.testing.assert_allclose(attention.sequence(q, k, v), expected, rtol=1e-12, atol=1e-14)
-    assert attention.evicted == []
-    assert attention.traffic == dense.traffic
-    assert attention.rows == dense.rows
 
 
 def test_traffic_and_memory():

@@ -3,13 +3,9 @@
 import numpy as np
 import pytest
 
-from golden.algorithms.attention import ELEMENT_BYTES, DenseAttention
+from golden.algorithms.attention import ELEMENT_BYTES
 from golden.algorithms.baselines import StreamingAttention
-
-
-def random_qkv(heads, kv_heads, tokens, d, seed):
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=(n, tokens, d)) for n in (heads, kv_heads, kv_heads)]
+from tests.support.qkv import random_qkv
 
 
 def plain_streaming(q, k, v, capacity, sinks, scale):
@@ -46,17 +42,6 @@ def test_equals_the_plain_loops_on_real_data(shipped_trace):
     attention = StreamingAttention(20, scale=shipped_trace.scale)
     expected = plain_streaming(*(x.astype(np.float64) for x in (q, k, v)), 20, 4, 0.125)
     np.testing.assert_allclose(attention.sequence(q, k, v), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("capacity", [50, 1000])
-def test_is_dense_while_nothing_is_evicted(capacity):
-    q, k, v = random_qkv(6, 2, 50, 8, seed=32)
-    attention, dense = StreamingAttention(capacity), DenseAttention()
-    expected = dense.sequence(q, k, v)
-    np.testing.assert_allclose(attention.sequence(q, k, v), expected, rtol=1e-12, atol=1e-14)
-    assert attention.evicted == []
-    assert attention.traffic == dense.traffic
-    assert attention.rows == dense.rows
 
 
 def test_one_eviction_a_step_when_full_and_what_it_costs():

@@ -135,7 +135,7 @@ def add(model: Denominator, term: tuple[int, int], sign: int, limb: int) -> None
 def test_attention(latency):
     """Whole outputs: codes, scales, decisions, probabilities and sums; and the traffic's counts."""
     heads, kv_heads, tokens, d = 4, 2, 70, 16
-    q, k, v = random_qkv(heads, kv_heads, tokens, d, dtype=np.float64, sharp=4.0)
+    q, k, v = random_qkv(heads, kv_heads, tokens, d, dtype=np.float64, sharpness=4.0)
     attention = TokenPickerAttention(
         0.01, latency=latency, calibration=1000, headroom=1.0, bit_exact=True
     )

@@ -1,6 +1,7 @@
 """Token-Picker's attention against plain loops, dense attention and its own steps."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,14 +15,9 @@ from golden.algorithms.topick import (
     margins,
     request_order,
 )
+from tests.support import qkv
 
-
-def random_qkv(heads, kv_heads, tokens, d, seed=0, dtype=np.float32, sharp=3.0):
-    """Queries ``sharp`` times as long as normal ones, so that attention is uneven."""
-    rng = np.random.default_rng(seed)
-    shapes = ((heads, tokens, d), (kv_heads, tokens, d), (kv_heads, tokens, d))
-    q, k, v = (rng.normal(size=shape).astype(dtype) for shape in shapes)
-    return sharp * q, k, v
+random_qkv = partial(qkv.random_qkv, dtype=np.float32, sharpness=3.0)
 
 
 def codes_of(x, peak, bits):

@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golden.algorithms.attention import ELEMENT_BYTES, DenseAttention
+from golden.algorithms.attention import ELEMENT_BYTES
 from golden.algorithms.veda import VotingAttention, cast_votes, count_votes, slot_to_evict
 from golden.algorithms.veda.voting import MAX_VOTES
-
-
-def random_qkv(heads, kv_heads, tokens, d, seed, sharpness=1.0):
-    """float64; ``sharpness`` scales the queries: large ones make outliers, so T is below zero."""
-    rng = np.random.default_rng(seed)
-    q, k, v = (rng.normal(size=(n, tokens, d)) for n in (heads, kv_heads, kv_heads))
-    return sharpness * q, k, v
+from tests.support.qkv import random_qkv
 
 
 def plain_vote(s, a, b):
@@ -298,17 +292,6 @@ def test_the_layout_of_slots_does_not_matter():
             rows[:, : len(order)] = rows[:, order]
     assert shuffled.evicted == plain.evicted
     assert state(shuffled) == state(plain)
-
-
-@pytest.mark.parametrize("capacity", [50, 51, 1000])
-def test_is_dense_while_nothing_is_evicted(capacity):
-    q, k, v = random_qkv(6, 2, 50, 8, seed=12)
-    attention, dense = VotingAttention(capacity, scale=0.3), DenseAttention(scale=0.3)
-    expected = dense.sequence(q, k, v)
-    np.testing.assert_allclose(attention.sequence(q, k, v), expected, rtol=1e-12, atol=1e-14)
-    assert attention.evicted == []
-    assert attention.traffic == dense.traffic
-    assert attention.rows == dense.rows
 
 
 def test_traffic_and_memory():

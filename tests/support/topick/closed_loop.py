@@ -23,6 +23,22 @@ from sim.testbenches.topick.pe_lane import sizes_of
 
 DELAY = 3  # cycles from a difference to a logarithm that includes it, in the denominator's model
 TIMEOUT_CYCLES = 1000
+OTHER = PeLaneParameters(
+    d=3,
+    bits=6,
+    chunk_bits=3,
+    scale_bits=5,
+    shift_bits=0,
+    width=13,
+    fraction=3,
+    precision=4,
+    limb=4,
+    threshold_bits=6,
+    entries=2,
+    token_bits=5,
+    probability_bits=8,
+)
+"""Parameters in which no size is a preset's."""
 
 
 @dataclasses.dataclass
