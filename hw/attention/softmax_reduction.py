@@ -137,20 +137,25 @@ class SoftmaxReduction(Component[None]):
                 undefined.eq(undefined_now),
             ]
         m.d.sync += drainable.eq(drainable + Mux(full, filled + 1, 0) - pop)
+        m.d.comb += pop.eq(drainable.any())
+        self._drain(m, pop, queue.o, tile_origins.o)
+        return m
 
-        # Drain it, one score a cycle, into 2^(origin - exponent). With a tile's first score the
-        # origin changes, and the sum is corrected by `drop` octaves.
-        score = queue.o.payload
+    def _drain(self, m: Module, pop: Signal, scores, tile_origins) -> None:
+        """Turn a tile's scores, one a cycle, into 2^(origin - exponent).
+
+        With a tile's first score the origin changes, and the sum is corrected by `drop` octaves.
+        """
+        score = scores.payload
         origin = Signal(OCTAVES)
         origin_now = Signal(OCTAVES)
         drop = Signal(OCTAVES.width)
         clear = Signal()
         m.submodules.term = term = Term()
         m.d.comb += [
-            pop.eq(drainable.any()),
-            queue.o.ready.eq(pop),
-            tile_origins.o.ready.eq(pop & score.tile_first),
-            origin_now.eq(Mux(score.tile_first, tile_origins.o.payload, origin)),
+            scores.ready.eq(pop),
+            tile_origins.ready.eq(pop & score.tile_first),
+            origin_now.eq(Mux(score.tile_first, tile_origins.payload, origin)),
             term.octaves.eq(score.octaves),
             term.origin.eq(origin_now),
             term.fraction.eq(score.fraction),
@@ -179,7 +184,6 @@ class SoftmaxReduction(Component[None]):
         wiring.connect(m, sums.o, wiring.flipped(self.sums))
         m.d.comb += [origins.i.valid.eq(self.ended), origins.i.payload.eq(origin_now)]
         self._add(m, term, Cat(add, clear_sum, end, *found), correction, sums.i)
-        return m
 
     def _add(self, m: Module, term, flags, correction, result) -> None:
         """Sum the terms, and take the reciprocal of the sum.

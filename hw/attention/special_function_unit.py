@@ -3,7 +3,7 @@
 import dataclasses
 from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, enum, memory, wiring
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
@@ -268,20 +268,25 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
             read=read,
         )
 
-        # The buffer of elements: | slot | position |.
+        element = self._element(m, fire, Cat(position, slot), Cat(reading, read_slot))
+        flags = Cat(read, finished, vectors.o.payload.is_softmax, vectors.o.payload.cut)
+        self._normalise(m, element, flags, softmax, moments, credits)
+        return m
+
+    def _element(self, m: Module, fire: Signal, write_address: Value, read_address: Value) -> Value:
+        """The buffer's element, a cycle after its address: | slot | position |."""
+        p = self.parameters
         depth = p.vectors << (p.length - 1).bit_length() if p.vectors > 1 else p.length
         buffer = memory.Memory(shape=unsigned(FP16.width), depth=depth, init=[])
         m.submodules.buffer = buffer
         write_port, read_port = buffer.write_port(), buffer.read_port()
         m.d.comb += [
             write_port.en.eq(fire),
-            write_port.addr.eq(Cat(position, slot)),
-            write_port.data.eq(i.payload.x),
-            read_port.addr.eq(Cat(reading, read_slot)),
+            write_port.addr.eq(write_address),
+            write_port.data.eq(self.i.payload.x),
+            read_port.addr.eq(read_address),
         ]
-        flags = Cat(read, finished, vectors.o.payload.is_softmax, vectors.o.payload.cut)
-        self._normalise(m, read_port.data, flags, softmax, moments, credits)
-        return m
+        return read_port.data
 
     def _phases(
         self, m: Module, *, may_begin, begun, norm, ended, finished, has_credit, collecting, read

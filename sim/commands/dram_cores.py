@@ -1,5 +1,6 @@
 """Every core's testbench on the four DRAMs, beside a memory that answers in the next cycle."""
 
+import time
 from collections.abc import Callable, Iterator
 
 from golden.markdown import table_head, table_row
@@ -14,20 +15,21 @@ MEMORIES = {
     "hbm2, fine": f"hbm2,{FINE}",
     "lpddr4_3200": f"lpddr4_3200,{FINE}",
     "ddr3_1600": f"ddr3_1600,{FINE}",
-    "sdr_133": f"sdr_133,{FINE}",
+    "sdr_133, 50 MHz": f"sdr_133,clock=50,{FINE}",
 }
-"""Column of the table to the memory, of a core at 1 GHz."""
+"""Column of the table to the memory, of a core at 1 GHz but for the last one, of an FPGA."""
 
 CORES = {
-    "veda.veda_core": "default",
-    "topick.topick_core": "small",
-    "lad.lad_tile": "default",
-    "unicaim.unicaim_core": "default",
-    "kllm.kllm_core": "default",
-    "baseline.dense_core": "default",
-    "baseline.h2o_core": "default",
+    "veda.veda_core": ("default", 12),
+    "topick.topick_core": ("default", 9),
+    "lad.lad_tile": ("default", 1),
+    "unicaim.unicaim_core": ("default", 48),
+    "kllm.kllm_core": ("default", 4),
+    "baseline.dense_core": ("default", 12),
+    "baseline.h2o_core": ("default", 24),
 }
-"""Preset of each core."""
+"""Preset and number of transactions of each core: the testbench's own number, but of LAD one of 12 and
+of UniCAIM 48 of 112, whose simulations would take many minutes."""
 
 
 def measure_cores(say: Callable[[str], None] = lambda text: None) -> Iterator[dict]:
@@ -36,21 +38,25 @@ def measure_cores(say: Callable[[str], None] = lambda text: None) -> Iterator[di
     The stimulus is the testbench's real data. A core with several memories has one DRAM, of one
     channel, for each.
 
+    say
+        Called with each step before it begins, and with the seconds that it took.
+
     :raises ToolError: if an output differs from the model's.
     """
     from sim.core.design import generate
     from sim.drivers.run import Simulation, load_testbench, load_trace
 
     data = load_trace(None)
-    for name, preset in CORES.items():
+    for number, (name, (preset, vectors)) in enumerate(CORES.items(), 1):
         block = find(name)
         parameters = block.parameters_class.preset(preset)
         testbench = load_testbench(block)
-        say(f"{name} {preset} …")
+        said = f"{number} of {len(CORES)}: {name}"
+        say(f"{said} is compiled …")
         simulation = Simulation(generate(block, parameters), "verilator", "harness")
-        vectors = testbench.default_vectors(parameters)
-        row: dict = {"block": name, "preset": preset, "memories": {}}
+        row: dict = {"block": name, "preset": preset, "transactions": vectors, "memories": {}}
         for column, text in {"ideal": "", **MEMORIES}.items():
+            began = time.monotonic()
             stimulus = testbench.stimulus(parameters, data, vectors, 1)
             row["devices"] = len(stimulus.memories)
             one = ",channels=1" if row["devices"] > 1 else ""
@@ -66,6 +72,8 @@ def measure_cores(say: Callable[[str], None] = lambda text: None) -> Iterator[di
                 row["memories"][column] = found
             else:
                 row["cycles"] = outcome.cycles
+            took = time.monotonic() - began
+            say(f"{said} on {column}: {outcome.cycles} cycles, {took:.0f} s")
         yield row
 
 
@@ -85,13 +93,14 @@ def figures_of(cycles: int, uses: list[DramUse]) -> dict:
 
 def table_of(rows: list[dict]) -> list[str]:
     """In Markdown: cycles as a multiple of the ideal port's, row hits, share of the peak."""
-    lines = table_head("core, preset", "ideal, cycles", "bytes", *MEMORIES)
+    lines = table_head("core, preset", "transactions", "ideal, cycles", "bytes", *MEMORIES)
     for row in rows:
         cells = []
         for column in MEMORIES:
             found = row["memories"][column]
             ratio = found["cycles"] / row["cycles"]
             cells.append(f"{ratio:.2f}×, {found['row_hits']:.0%}, {found['achieved']:.1%}")
+        numbers = (f"{row[key]}" for key in ("transactions", "cycles", "bytes"))
         name = f"`{row['block']}` {row['preset']}"
-        lines.append(table_row(name, f"{row['cycles']}", f"{row['bytes']}", *cells))
+        lines.append(table_row(name, *numbers, *cells))
     return lines
