@@ -107,9 +107,7 @@ async def test_steps(dut):
     async def interrupt():
         await First(RisingEdge(dut.interrupt), ClockCycles(clock, 1_000_000))
 
-    results = await bridge(run)(
-        Simulated(registers, ram), stimulus, resume(interrupt)
-    )
+    results = await bridge(run)(Simulated(registers, ram), stimulus, resume(interrupt))
     assert results
     for name, (found, wanted) in results.items():
         assert found == wanted, f"{name} differs from the model"

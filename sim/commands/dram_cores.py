@@ -28,8 +28,11 @@ CORES = {
     "baseline.dense_core": ("default", 12),
     "baseline.h2o_core": ("default", 24),
 }
-"""Preset and number of transactions of each core: the testbench's own number, but of LAD one of 12 and
-of UniCAIM 48 of 112, whose simulations would take many minutes."""
+"""Preset and number of transactions of each core.
+
+It is the testbench's number, but for LAD (1 of 12) and UniCAIM (48 of 112), whose simulations would
+take many minutes.
+"""
 
 
 def measure_cores(say: Callable[[str], None] = lambda text: None) -> Iterator[dict]:

@@ -72,6 +72,15 @@ def test_cocotb_test_of_a_block(simulator, build):
     assert len(found) == 5 and all(found.values()), run.stdout
 
 
+@pytest.mark.campaign
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"], indirect=True)
+def test_core_behind_axi(simulator, build):
+    compiled = build / f"axi_{simulator}"
+    run = make("axi_device", build, f"SIM={simulator}", f"SIM_BUILD={compiled}")
+    assert run.returncode == 0, run.stdout
+    assert results(compiled) == {"test_steps": True}, run.stdout
+
+
 @pytest.mark.parametrize("simulator", SIMULATORS, indirect=True)
 def test_block_in_a_verilog_top(simulator, build):
     compiled = build / f"top_{simulator}"

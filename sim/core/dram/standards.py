@@ -19,8 +19,8 @@ SDR
     Micron's MT48LC16M16A2 data sheet (256 Mb, x16), speed grade -75 at 133 MHz: CL 3, tRCD and tRP
     20 ns, tRAS 44 ns, tRC 66 ns, tRRD 15 ns, tWR 2 clocks from the last word (1 from its end),
     precharge 2 clocks before the last word read, tRFC 66 ns, 8192 refreshes in 64 ms; currents
-    IDD1, IDD3, IDD4 and IDD5. LiteDRAM's ``MT48LC16M16`` has the same rows, columns, tRP, tRCD, tRAS,
-    tRRD, tRFC and tREFI, and tWR as 2 clocks. A chip of this kind is on the ULX3S board.
+    IDD1, IDD3, IDD4 and IDD5. LiteDRAM's ``MT48LC16M16`` has the same rows, columns, tRP, tRCD,
+    tRAS, tRRD, tRFC and tREFI, and tWR as 2 clocks. A chip of this kind is on the ULX3S board.
 
 Energies follow from the currents by Micron's TN-41-01 (`energies`). They have no input and output
 drivers, and differ from measured ones by up to a factor of two; HBM2 as a whole was measured at
