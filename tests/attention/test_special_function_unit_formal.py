@@ -174,7 +174,9 @@ class ElementsSpec(Elaboratable):
 )
 def test_elements(plain, mode, p):
     spec = ElementsSpec(SpecialFunctionUnit(p))
-    prove_block(spec, f"sfu_{p.vectors}_{mode}", mode, depth=DEPTH, solver="yices", seconds=500)
+    # With two vectors, two more cycles take the solver four times as long.
+    depth = DEPTH if p.vectors == 1 or mode == "cover" else 20
+    prove_block(spec, f"sfu_{p.vectors}_{mode}", mode, depth=depth, solver="yices", seconds=500)
 
 
 class RoomSpec(Elaboratable):
@@ -227,7 +229,7 @@ class GenerousCounter(CreditCounter):
 
 
 FAULTS = {
-    "keeps_on_collecting": ("& vectors.i.ready &", "&", "stuck|another|from nowhere|place"),
+    "keeps_on_collecting": ("& vectors.i.ready &", "&", "a queue without room"),
     "never_ends": (
         "finished.eq(read & (reading == vectors.o.payload.last))",
         "finished.eq(0)",
