@@ -128,15 +128,17 @@ class StepSequence(Component[HeadOrderParameters]):
         p, run = self.parameters, self.run
         waiting = Signal(range(max(p.parallel, p.ahead) + 1))  # heads with K and without V
         more = Signal()  # another run of K belongs to this turn
+        is_value = Signal()
         m.d.comb += [
             more.eq(keys.valid & ((waiting == 0) | (waiting + keys.payload.heads <= p.ahead))),
             run.valid.eq(1),
-            run.payload.value.eq(value | ~more),
-            keys.ready.eq(run.ready & ~run.payload.value),
-            values.ready.eq(run.ready & run.payload.value),
+            is_value.eq(value | ~more),
+            run.payload.value.eq(is_value),
+            keys.ready.eq(run.ready & ~is_value),
+            values.ready.eq(run.ready & is_value),
             *copy(run.payload.batch, keys.payload),
         ]
-        with m.If(run.payload.value):
+        with m.If(is_value):
             m.d.comb += copy(run.payload.batch, values.payload)
             with m.If(run.ready):
                 # The next turn begins when no head waits any more.
