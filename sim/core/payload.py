@@ -79,7 +79,7 @@ def pack(shape, values: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def unpack(shape, packed: np.ndarray) -> dict[str, np.ndarray]:
-    """Leaf fields as ``uint64[beats]`` by dotted path (fields wider than 64 bits are refused)."""
+    """Leaf fields as ``uint64[beats]`` by dotted path; as integers, ``object``, if wider."""
     return {path: _extract(packed, offset, bits) for path, offset, bits in fields(shape)}
 
 
@@ -146,7 +146,8 @@ def _insert_array(packed: np.ndarray, offset: int, bits: int, value: np.ndarray)
 
 def _extract(packed: np.ndarray, offset: int, bits: int) -> np.ndarray:
     if bits > 64:
-        raise ValueError(f"a payload field must be at most 64 bits wide, not {bits}")
+        mask = (1 << bits) - 1
+        return np.array([beat >> offset & mask for beat in to_ints(packed)], object)
     value, done = np.zeros(len(packed), np.uint64), 0
     while done < bits:
         word, low = divmod(offset + done, 32)

@@ -1,5 +1,6 @@
 """Every block by the compiled harness: any trace, every stall pattern, and equal to cocotb."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -94,6 +95,8 @@ def test_both_drivers_see_the_same(name):
     """Outputs and their cycles are the same with both drivers."""
     block = find(name)
     parameters = first_preset(block)
+    if name == "topick.topick_core":  # an observed logarithm means nothing before it is known
+        parameters = dataclasses.replace(parameters, observe=False)
     trace = runs.load_trace(None)
     vectors = min(20, load_testbench(block).default_vectors(parameters))
     drivers = [Simulation(generate(block, parameters), "verilator", d) for d in DRIVERS]

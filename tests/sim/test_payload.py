@@ -178,14 +178,11 @@ def test_unknown_and_too_wide_fields_are_refused():
     with pytest.raises(KeyError, match=r"no field tags\[2\]"):
         payload.pack(Beat, {"tags": np.zeros((1, 3), int)})
     wide = data.StructLayout({"a": 65})
-    for attempt in (
-        lambda: payload.pack(wide, {"a": np.array([1])}),
-        lambda: payload.unpack(wide, np.zeros((1, 3), np.uint32)),
-    ):
-        with pytest.raises(ValueError, match="at most 64 bits wide, not 65"):
-            attempt()
-    # Comparing such a payload still works.
+    with pytest.raises(ValueError, match="at most 64 bits wide, not 65"):
+        payload.pack(wide, {"a": np.array([1])})
+    # Unpacking and comparing such a payload work.
     beats = payload.from_ints([0, 1 << 64], wide)
+    assert payload.unpack(wide, beats)["a"].tolist() == [0, 1 << 64]
     assert payload.first_difference(wide, *beats) == ("a", 0, 1 << 64)
 
 

@@ -63,8 +63,8 @@ class ArrayTestbench:
         ends = [0, *(np.flatnonzero(lines["last"] | stopped) + 1)]
         longest = int(np.diff(ends).argmax())
         steps = int(ends[longest + 1] - ends[longest])
-        masks = lines["high"][ends[longest] : ends[longest + 1]].astype(int)[-16:]
-        high = masks[:, None] >> np.arange(rows) & 1
+        masks = lines["high"][ends[longest] : ends[longest + 1]][-16:]  # may exceed 64 bits
+        high = np.array([[int(mask) >> row & 1 for row in range(rows)] for mask in masks])
         values = run.outputs["values"]
         scores, search = figure.subplots(1, 2, sharey=True)
         bits = np.array([values[f"[{row}]"][longest] for row in range(rows)]).astype(int)
