@@ -53,7 +53,7 @@ sim: setup ## every block's testbench by cocotb, in both simulators, under every
 mutate: $(STAMP) ## mutation tests of every block (long)
 	@$(PYTHON) -m sim mutate all --preset first --count 200 $(LONG)
 
-campaign: setup ## tests too long for the suite, proofs included (an hour)
+campaign: setup ## tests too long for the suite, proofs included (hours)
 	@$(PYTHON) -m sim campaign $(LONG)
 
 exhaustive: $(STAMP) ## every pair of FP16 and BF16 operands through six units (two minutes)

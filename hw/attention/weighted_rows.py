@@ -100,19 +100,22 @@ class WeightedRowsParameters(Parameters):
         last_key = key + heads * (rows + 1) - 2  # a query takes a cycle
         free = last_key + array.tree_cycles  # the tree is empty
         stages = array.multiply_stages
-        inside = [(last_key, last_key + stages)]  # rows: accepted, and in the adders
+        # Rows: at the end of the multipliers, and in the adders.
+        inside = [(last_key + stages, last_key + stages)]
+        accepted = last_key
         for head in range(heads):
             probability = key + head * (rows + 1) + self.value_cycles(rows)
             value = max(free, probability)
             free = value + rows - 1 + array.outer_end_cycles
             # A few rows go into the multipliers before the adders are free.
             for row in range(rows) if rows <= stages else ():
-                accepted = max(probability + row, inside[-1][0] + 1)
-                for before, added in inside[-stages:]:
-                    if before + stages <= accepted < added:
+                accepted = max(probability + row, accepted + 1)
+                for at_end, added in inside[-stages:]:
+                    if at_end <= accepted < added:  # it waits there, and those behind it
                         accepted = added
-                inside.append((accepted, value + row + stages))
-        last = inside[-1][0] if rows <= stages else value + timing.last_row
+                at_end = max(accepted + stages, inside[-1][1] + 1)
+                inside.append((at_end, value + row + stages))
+        last = accepted if rows <= stages else value + timing.last_row
         return TurnTimes(last, value + timing.result, value + timing.next_row)
 
     def head_cycles(self, rows: int) -> int:
