@@ -15,17 +15,44 @@ class TreeRows(WeightedRows):
         return tiled_product(p, v, accumulator=self.accumulator)
 
 
-class VedaCore:
-    """One layer's cache, of one sequence after the other.
+class VedaContext:
+    """A cache of one sequence after the other.
 
     ``k`` and ``v`` [kv heads, slots, d] are the rows in order of slots, ``engine`` has the slots'
     positions and counts.
+    """
+
+    def __init__(self, capacity: int, count_bits: int = 16, number: int = 0) -> None:
+        self.engine = VotingEngine(capacity, count_bits, number)
+        self.k = self.v = np.empty((0, 0, 0), np.float16)
+        self.length = 0
+        self._capacity = capacity
+
+    def join(self, k: np.ndarray, v: np.ndarray, restart: bool) -> None:
+        """A token's rows [kv heads, d] take the slot after the last."""
+        if restart or self.k.shape[::2] != k.shape:
+            self.k, self.v = np.zeros((2, len(k), self._capacity, k.shape[1]), np.float16)
+            self.length = 0
+        self.k[:, self.length], self.v[:, self.length] = k, v
+        self.length += 1
+
+    def evict(self, reports: list[VoteReport]) -> None:
+        """The last slot's rows move into each evicted slot."""
+        for report in reports:
+            if report.evict:
+                for rows in (self.k, self.v):
+                    rows[:, report.slot] = rows[:, report.length]
+        self.length = reports[-1].length
+
+
+class VedaCore:
+    """The caches of several contexts, each of one layer and of one sequence after the other.
 
     capacity
         Rows of a kv head during a step, the new one included, at most.
     heads, kv_heads
-        Most heads of a step. A command of more heads, or of more than kv_heads times its group, is
-        refused: it changes nothing. None: no limit.
+        Most heads of a step. A command of more heads, or of more than kv_heads times its group, or
+        for a context that does not exist, is refused: it changes nothing. None: no limit.
     accumulator, add_stages
         Parameters of the array; see :mod:`golden.attention.pe_array`.
     tile
@@ -34,6 +61,8 @@ class VedaCore:
         Width of a vote count.
     tree
         Whether products with V are summed by a fixed adder tree.
+    contexts
+        Number of ``contexts``.
     """
 
     def __init__(
@@ -47,13 +76,12 @@ class VedaCore:
         tree: bool = False,
         heads: int | None = None,
         kv_heads: int | None = None,
+        contexts: int = 1,
     ) -> None:
         rows = TreeRows if tree else WeightedRows
         self._attend = rows(capacity, tile, accumulator, add_stages)
-        self._heads, self._kv_heads, self._capacity = heads, kv_heads, capacity
-        self.engine = VotingEngine(capacity, count_bits)
-        self.k = self.v = np.empty((0, 0, 0), np.float16)
-        self._length = 0
+        self._heads, self._kv_heads = heads, kv_heads
+        self.contexts = [VedaContext(capacity, count_bits, n) for n in range(contexts)]
 
     def step(
         self,
@@ -63,6 +91,7 @@ class VedaCore:
         *,
         group: int | None = None,
         restart: bool = False,
+        context: int = 0,
         **command,
     ) -> StepResult:
         """The next token's ``q`` [heads, d], times the scale, and ``k`` and ``v`` [kv heads, d].
@@ -73,19 +102,15 @@ class VedaCore:
         """
         group = -(-len(q) // len(k)) if group is None else group
         most = len(q) if self._heads is None else self._heads
-        if not fits(len(q), group, most, self._kv_heads or len(q)):
-            report = VoteReport(False, 0, 0, self._length, False, True, error=True)
+        exists = context < len(self.contexts)
+        if not exists or not fits(len(q), group, most, self._kv_heads or len(q)):
+            length = self.contexts[context].length if exists else 0
+            report = VoteReport(False, 0, 0, length, False, True, error=True, context=context)
             return StepResult.refusal(q.shape[1], report)
-        if restart or self.k.shape[::2] != k.shape:
-            self.k, self.v = np.zeros((2, len(k), self._capacity, k.shape[1]), np.float16)
-            self._length = 0
-        self.k[:, self._length], self.v[:, self._length] = k, v
-        slots = self._length + 1
-        result = self._attend(q, self.k[:, :slots], self.v[:, :slots], group)
-        reports = self.engine.step(result[2], restart=restart, **command)
-        for report in reports:
-            if report.evict:
-                for rows in (self.k, self.v):
-                    rows[:, report.slot] = rows[:, report.length]
-        self._length = reports[-1].length
+        cache = self.contexts[context]
+        cache.join(k, v, restart)
+        slots = cache.length
+        result = self._attend(q, cache.k[:, :slots], cache.v[:, :slots], group)
+        reports = cache.engine.step(result[2], restart=restart, **command)
+        cache.evict(reports)
         return StepResult(*result, reports)

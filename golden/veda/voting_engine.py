@@ -64,8 +64,8 @@ def vote(s: np.ndarray, positions: np.ndarray, a: int, b: int) -> np.ndarray:
 class VoteReport:
     """One beat of the engine's reports: with ``evict``, the evicted slot and its position.
 
-    ``length`` slots are live afterwards; ``last`` on a step's last report. ``error`` is the core's:
-    the command was refused.
+    ``length`` slots of the ``context`` are live afterwards; ``last`` on a step's last report.
+    ``error`` is the core's: the command was refused.
     """
 
     evict: bool
@@ -75,17 +75,18 @@ class VoteReport:
     invalid: bool
     last: bool
     error: bool = False
+    context: int = 0
 
 
 class VotingEngine:
     """Counts of one sequence after the other, over at most ``capacity`` slots.
 
     ``positions`` and ``counts`` [slots] describe the live slots; counts have ``count_bits`` and
-    saturate.
+    saturate. ``context`` is in its reports.
     """
 
-    def __init__(self, capacity: int, count_bits: int = 16) -> None:
-        self._capacity = capacity
+    def __init__(self, capacity: int, count_bits: int = 16, context: int = 0) -> None:
+        self._capacity, self._context = capacity, context
         self._largest_count = (1 << count_bits) - 1
         self._restart()
 
@@ -121,7 +122,7 @@ class VotingEngine:
         if vote_cast and not invalid:
             s = fixed(p).sum(axis=0)
             self.counts += vote(s, self.positions, a, b) & (self.counts < self._largest_count)
-        reports = []
+        reports, context = [], self._context
         while self._evicting(evict, target):
             slot = self._slot_to_evict(protected)
             position = int(self.positions[slot])
@@ -129,8 +130,11 @@ class VotingEngine:
             self.positions[slot], self.counts[slot] = self.positions[last], self.counts[last]
             self.positions, self.counts = self.positions[:last], self.counts[:last]
             again = self._evicting(evict, target)
-            reports.append(VoteReport(True, slot, position, last, invalid, not again))
-        return reports or [VoteReport(False, 0, 0, len(self.positions), invalid, True)]
+            reports.append(
+                VoteReport(True, slot, position, last, invalid, not again, context=context)
+            )
+        none = VoteReport(False, 0, 0, len(self.positions), invalid, True, context=context)
+        return reports or [none]
 
     def _evicting(self, evict: bool, target: int) -> bool:
         length = len(self.positions)

@@ -34,6 +34,8 @@ class DecodeParameters(Parameters, abc.ABC):
     capacity: int
     depth: int
     parallel = 1
+    contexts = 1
+    """Number of sequences whose rows the memory holds."""
     cycles_exact = True
     """Whether :meth:`cycles` is exact: not where the core's decisions depend on timing."""
 
@@ -79,8 +81,8 @@ class DecodeParameters(Parameters, abc.ABC):
 
     @property
     def address_width(self) -> int:
-        """Width of a row's address, | kv head | K or V | row |."""
-        return self.order.head_bits + 1 + self.row_bits
+        """Width of a row's address, | context | kv head | K or V | row |."""
+        return (self.contexts - 1).bit_length() + self.order.head_bits + 1 + self.row_bits
 
     @cached_property
     def reader(self) -> SequentialReaderParameters:

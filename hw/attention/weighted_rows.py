@@ -85,8 +85,10 @@ class WeightedRowsParameters(Parameters):
         """Cycles from a head's first key, accepted, to its first row of V, accepted."""
         return rows - 1 + self.array.latency + self.softmax_cycles(rows)
 
-    def turn(self, key: int, heads: int, rows: int) -> TurnTimes:
+    def turn(self, key: int, heads: int, rows: int, hold: int = 0) -> TurnTimes:
         """When the array does what in a turn of `heads` heads that begins in cycle `key`.
+
+        No row of V is accepted before the cycle `hold`.
 
         Rows come without stalls. A row counts as accepted `multiply_stages` cycles before its
         products enter the adders.
@@ -94,7 +96,7 @@ class WeightedRowsParameters(Parameters):
         array = self.array
         timing = array.outer_product(rows)
         if heads == 1:
-            value = key + self.value_cycles(rows)
+            value = max(hold, key + self.value_cycles(rows))
             last = value + timing.last_row
             return TurnTimes(last, value + timing.result, value + timing.next_row)
         last_key = key + heads * (rows + 1) - 2  # a query takes a cycle
@@ -104,7 +106,7 @@ class WeightedRowsParameters(Parameters):
         inside = [(last_key + stages, last_key + stages)]
         accepted = last_key
         for head in range(heads):
-            probability = key + head * (rows + 1) + self.value_cycles(rows)
+            probability = max(hold, key + head * (rows + 1) + self.value_cycles(rows))
             value = max(free, probability)
             free = value + rows - 1 + array.outer_end_cycles
             # A few rows go into the multipliers before the adders are free.

@@ -10,6 +10,7 @@ from hw.component import Component
 from hw.layout import FLAG, index
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
+from hw.veda.context_memory import ContextMemory, context_index
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +20,8 @@ class RowMapParameters(Parameters):
         Slots, a power of two from 2.
     region_bits
         Number of address bits above the slot's, passed unchanged.
+    contexts
+        Number of caches, each with a separate map; see :class:`RowMap`.
     tag_bits
         Bits that accompany an address, passed unchanged.
     """
@@ -26,11 +29,14 @@ class RowMapParameters(Parameters):
     capacity: int = 256
     region_bits: int = 3
     tag_bits: int = 5
+    contexts: int = 1
 
     def __post_init__(self):
         power = self.capacity >= 2 and self.capacity & (self.capacity - 1) == 0
         require(power, "capacity must be a power of two from 2", self.capacity)
-        require(self.region_bits >= 1, "region_bits must be at least 1", self.region_bits)
+        require(self.contexts >= 1, "contexts must be at least 1", self.contexts)
+        rule = f"region_bits must be at least {self.context_bits + 1}"
+        require(self.region_bits > self.context_bits, rule, self.region_bits)
         require(self.tag_bits >= 1, "tag_bits must be at least 1", self.tag_bits)
 
     @classmethod
@@ -53,6 +59,11 @@ class RowMapParameters(Parameters):
     def slot_bits(self) -> int:
         return self.capacity.bit_length() - 1
 
+    @property
+    def context_bits(self) -> int:
+        """Upper bits of a region, which name its context."""
+        return (self.contexts - 1).bit_length()
+
     @cached_property
     def address_layout(self) -> data.StructLayout:
         """``tag``, ``slot`` and ``region``; an address is | region | slot or row |."""
@@ -62,9 +73,10 @@ class RowMapParameters(Parameters):
 
     @cached_property
     def change_layout(self) -> data.StructLayout:
-        """``swap`` the rows of ``slot`` and ``last``, or else begin to use ``slot``."""
+        """In a context, ``swap`` the rows of ``slot`` and ``last``, or begin to use ``slot``."""
         slot = index(self.slot_bits)
-        return data.StructLayout({"swap": FLAG, "slot": slot, "last": slot})
+        fields = {"swap": FLAG, "slot": slot, "last": slot, "context": context_index(self.contexts)}
+        return data.StructLayout(fields)
 
 
 class RowMap(Component[RowMapParameters]):
@@ -72,7 +84,8 @@ class RowMap(Component[RowMapParameters]):
 
     Live slots are 0 to l - 1. A new token takes slot l. When slot e is evicted, it swaps rows with
     slot l - 1, so that live slots are again 0 to l - 2, and slot l - 1 has the free row. No
-    row is moved in the memory. A slot has the same row in all regions. With l = 4::
+    row is moved in the memory. A slot has the same row in all regions of a context, and each
+    context has a map. With l = 4::
 
         slot  0 1 2 3                    slot  0 1 2 3
         row   0 1 2 3  ─ evict slot 1 ─→ row   0 3 2 1     slot 3 is free, a new token gets row 1
@@ -103,21 +116,27 @@ class RowMap(Component[RowMapParameters]):
         p = self.parameters
         change, i, o = self.change, self.i, self.o
         m.submodules.rows = rows = memory.Memory(
-            shape=unsigned(p.slot_bits), depth=p.capacity, init=[]
+            shape=unsigned(p.slot_bits), depth=p.capacity << p.context_bits, init=[]
         )
+        m.submodules.used = used = ContextMemory(p.contexts, range(p.capacity + 1))
         read, write = rows.read_port(), rows.write_port()
 
         # A slot gets the row of its own number when it is used first; later evictions permute rows
         # among slots. Both stay permutations, so no two slots ever share a row.
-        used = Signal(range(p.capacity + 1))  # slots that have a row in this sequence
         swapped = Signal(p.change_layout, reset_less=True)
         row = Signal(p.slot_bits, reset_less=True)  # of the evicted slot
         region = Signal(p.region_bits, reset_less=True)
         tag = Signal(p.tag_bits, reset_less=True)
         first_use = Signal()
+        looked_up = i.payload.region[p.region_bits - p.context_bits :]
+        changed = change.payload.context[: p.context_bits]
         m.d.comb += [
-            first_use.eq((change.payload.slot == 0) | (change.payload.slot == used)),
-            read.addr.eq(i.payload.slot),
+            # `used` is the number of slots that have a row in the context's sequence.
+            used.context.eq(change.payload.context),
+            used.write.context.eq(change.payload.context),
+            used.write.word.eq(change.payload.slot + 1),
+            first_use.eq((change.payload.slot == 0) | (change.payload.slot == used.word)),
+            read.addr.eq(Cat(i.payload.slot, looked_up)),
             o.payload.eq(Cat(tag, read.data, region)),
         ]
         # A swap: read both rows, then write both.
@@ -125,6 +144,9 @@ class RowMap(Component[RowMapParameters]):
         #   read address  slot          last
         #   read data                   slot's row    last's row
         #   write                                     last's row → slot  slot's row → last
+        slot, last = (
+            Cat(of, swapped.context[: p.context_bits]) for of in (swapped.slot, swapped.last)
+        )
         with m.FSM(name="phase"):
             with m.State("LOOK_UP"):
                 m.d.comb += [
@@ -134,29 +156,28 @@ class RowMap(Component[RowMapParameters]):
                     change.ready.eq(~o.valid),
                     i.ready.eq(~change.valid & (~o.valid | o.ready)),
                     read.en.eq(i.ready),
-                    write.addr.eq(change.payload.slot),
+                    write.addr.eq(Cat(change.payload.slot, changed)),
                     write.data.eq(change.payload.slot),
                 ]
                 with m.If(change.valid & change.ready):
                     m.d.sync += swapped.eq(change.payload)
                     m.d.comb += read.en.eq(1)
                     with m.If(change.payload.swap):
-                        m.d.comb += read.addr.eq(change.payload.slot)
+                        m.d.comb += read.addr.eq(Cat(change.payload.slot, changed))
                         m.next = "READ_LAST"
                     with m.Elif(first_use):
-                        m.d.comb += write.en.eq(1)
-                        m.d.sync += used.eq(change.payload.slot + 1)
+                        m.d.comb += [write.en.eq(1), used.write.valid.eq(1)]
             # Two reads before two writes: with writes between them the second read might see the
             # first.
             with m.State("READ_LAST"):
-                m.d.comb += [read.en.eq(1), read.addr.eq(swapped.last)]
+                m.d.comb += [read.en.eq(1), read.addr.eq(last)]
                 m.d.sync += row.eq(read.data)
                 m.next = "WRITE_SLOT"
             with m.State("WRITE_SLOT"):
-                m.d.comb += [write.en.eq(1), write.addr.eq(swapped.slot), write.data.eq(read.data)]
+                m.d.comb += [write.en.eq(1), write.addr.eq(slot), write.data.eq(read.data)]
                 m.next = "WRITE_LAST"
             with m.State("WRITE_LAST"):
-                m.d.comb += [write.en.eq(1), write.addr.eq(swapped.last), write.data.eq(row)]
+                m.d.comb += [write.en.eq(1), write.addr.eq(last), write.data.eq(row)]
                 m.next = "LOOK_UP"
         with m.If(i.ready):
             m.d.sync += [

@@ -3,8 +3,8 @@
 import dataclasses
 from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
 
 from hw.attention.head_order import HeadOrderParameters
 from hw.attention.row_reader import run_layout
@@ -14,7 +14,9 @@ from hw.layout import FLAG, address, count, index
 from hw.parameters import Parameters
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.combine import copy, fork, join, merge
+from hw.stream.queue import Queue, QueueParameters
 from hw.stream.sequential_reader import SequentialReaderParameters
+from hw.veda.context_memory import ContextMemory
 from hw.veda.row_map import RowMap, RowMapParameters
 from hw.veda.voting_engine import VotingEngineParameters
 
@@ -31,6 +33,8 @@ class SchedulerParameters(Parameters):
     parallel
         Number of query heads whose K is read before their V, at most, and whose rows are read once
         if they share a kv head.
+    contexts
+        Number of sequences, each with its rows, counts and length.
     """
 
     kv_heads: int = 3
@@ -40,6 +44,7 @@ class SchedulerParameters(Parameters):
     position_bits: int = 24
     count_bits: int = 16
     parallel: int = 1
+    contexts: int = 1
 
     def __post_init__(self):
         _ = self.order, self.voting, self.map, self.reader  # built here, as each checks its own
@@ -47,7 +52,7 @@ class SchedulerParameters(Parameters):
     @classmethod
     def presets(cls) -> dict[str, "SchedulerParameters"]:
         return {
-            "small": cls(2, 8, 32, 4, 8, 4),
+            "small": cls(2, 8, 32, 4, 8, 4, contexts=2),
             "default": cls(),
             "paper": cls(32, 64, 4096, 32),
         }
@@ -56,7 +61,7 @@ class SchedulerParameters(Parameters):
     def voting(self) -> VotingEngineParameters:
         """Parameters of the voting engine."""
         return VotingEngineParameters(
-            self.capacity, self.heads, self.position_bits, self.count_bits
+            self.capacity, self.heads, self.position_bits, self.count_bits, self.contexts
         )
 
     @cached_property
@@ -66,9 +71,9 @@ class SchedulerParameters(Parameters):
     @cached_property
     def map(self) -> RowMapParameters:
         """Parameters of the row map. A tag is | write | the reader's tag |."""
-        return RowMapParameters(
-            self.capacity, self.order.head_bits + 1, (2 * self.depth - 1).bit_length()
-        )
+        region_bits = (self.contexts - 1).bit_length() + self.order.head_bits + 1
+        tag_bits = (2 * self.depth - 1).bit_length()
+        return RowMapParameters(self.capacity, region_bits, tag_bits, self.contexts)
 
     @property
     def address_width(self) -> int:
@@ -88,9 +93,10 @@ class SchedulerParameters(Parameters):
         heads = count(range(self.parallel + 1))
         return data.StructLayout({"value": FLAG, "heads": heads, "last": FLAG})
 
-    def address(self, kv_head, value, row):
-        """Address of a row of K, or if `value` of V: | kv head | value | row |."""
-        return (kv_head * 2 + value) * self.capacity + row
+    def address(self, kv_head, value, row, context=0):
+        """Address of a row of K, or if `value` of V: | context | kv head | value | row |."""
+        head = (context << self.order.head_bits) + kv_head
+        return (head * 2 + value) * self.capacity + row
 
     @cached_property
     def command_layout(self) -> data.StructLayout:
@@ -102,7 +108,8 @@ class SchedulerParameters(Parameters):
     def report_layout(self) -> data.StructLayout:
         """The voting engine's report, and ``error`` for a command that was refused.
 
-        That is then the command's only beat: ``last``, with ``length`` unchanged, the rest 0.
+        That is then the command's only beat: ``last``, its ``context`` with ``length`` unchanged,
+        the rest 0.
         """
         fields = {name: field.shape for name, field in self.voting.report_layout}
         return data.StructLayout(fields | {"error": FLAG})
@@ -122,26 +129,29 @@ class Scheduler(Component[SchedulerParameters]):
 
         command ─┬→ StepSequence ─→ new rows ─→ RowMap ─→ request
                  │        └───────→ run ┄ reader ┄ lookup ─→ ↑
-                 └→ vote_command ┄ voting engine ┄ vote_report ─→ report
-                                                        └→ evicted slots swap rows in RowMap
+                 └→ queue ─→ vote_command ┄ voting engine ┄ vote_report ─→ report
+                                                                 └→ evicted slots swap rows
 
     The order of a step is :class:`hw.attention.step_sequence.StepSequence`'s. Before its new rows
     are written, the token takes a slot; while it reports, evicted slots swap rows. The step ends
-    with the last report of an eviction; then the next one is accepted. Requests for rows name slots
-    of the cache; :class:`hw.veda.row_map.RowMap` turns them into rows. An address is
-    | kv head | K or V | row |.
+    with the last report of an eviction; then the next one of the same context is accepted, while
+    those of other contexts begin when all runs of the step before have been accepted. Requests for
+    rows name slots of the cache; :class:`hw.veda.row_map.RowMap` turns them into rows. An address
+    is | context | kv head | K or V | row |.
 
     Latency: 3 cycles from a command to the first write, one write a cycle; then the first run. The
     reader's requests are output a cycle later.
 
-    Handshake: `command` and `vote_command` transfer in the same cycle; a `vote_report` transfers
-    with its `report`, when the map is free; a `lookup` as :class:`RowMap` accepts it. A report must
-    not arrive before the last request of the step was accepted.
+    Handshake: a `vote_command` is offered a cycle after its command, or when the one before has
+    been accepted; a `vote_report` transfers with its `report`, when the map is free; a `lookup` as
+    :class:`RowMap` accepts it. A report must not arrive before the last request of the step was
+    accepted. A command waits for the report of the same context's step.
 
-    Errors: a command without heads, with an empty group, with more heads than `heads` or than
-    kv_heads times its group is refused. It is accepted and answered in the next cycle by a report
-    with ``error``. It does not reach the voting engine, makes no request, and its ``restart`` has
-    no effect.
+    Errors: a command for a context that does not exist, without heads, with an empty group, with
+    more heads than `heads` or than kv_heads times its group is refused. It is accepted and
+    answered by a report with ``error``, in the next cycle or when all steps before it have been
+    reported. It does not reach the voting engine, makes no request, and its ``restart`` has no
+    effect.
     """
 
     def ports(self) -> Ports:
@@ -163,68 +173,108 @@ class Scheduler(Component[SchedulerParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
-        command, vote_command = self.command, self.vote_command
-        vote_report, report = self.vote_report, self.report
+        command = self.command
         m.submodules.map = rows = RowMap(p.map)
         m.submodules.sequence = sequence = StepSequence(p.order)
-        length = Signal(range(p.capacity + 1))  # live slots
+        # Commands that the voting engine has not accepted: it may still count another step's votes.
+        size = QueueParameters(depth=1)
+        m.submodules.votes = votes = Queue(size, shape=p.voting.command_layout)
+        m.submodules.lengths = lengths = ContextMemory(p.contexts, range(p.capacity + 1))
+        length = Signal(range(p.capacity + 1))  # live slots of the context whose rows are read
+        context = Signal.like(command.payload.context)
         joining = Signal()  # the new token has no slot yet
+        busy = Signal(p.contexts)  # contexts with a step that has not been reported
+        free = Signal()  # the command's context is not
 
         # A command goes to the sequence and, unless it is refused, to the voting engine.
-        accepted = join(m, [command], [sequence.command], vote_command.ready)
+        may_begin = sequence.refused | (votes.i.ready & free)
+        accepted = join(m, [command], [sequence.command], may_begin)
         m.d.comb += [
-            vote_command.valid.eq(command.valid & sequence.command.ready & ~sequence.refused),
+            free.eq(~busy.bit_select(command.payload.context, 1)),
+            sequence.refuse.eq(command.payload.context >= p.contexts),
+            votes.i.valid.eq(command.valid & sequence.command.ready & free & ~sequence.refused),
+            # A refused command's report has the length when all steps before have ended.
+            lengths.context.eq(Mux(sequence.error, context, command.payload.context)),
             *copy(sequence.command.payload, command.payload),
-            *copy(vote_command.payload, command.payload),
+            *copy(votes.i.payload, command.payload),
         ]
-        # The cache changes in one order: the token joins, the heads read all rows, the report's
-        # eviction swaps rows. `joining` and `reporting` are the two times at which the map may
-        # change.
+        wiring.connect(m, votes.o, wiring.flipped(self.vote_command))
+        with m.If(accepted):
+            m.d.sync += [length.eq(lengths.word), context.eq(command.payload.context)]
+        # A context changes in one order: the token joins, the heads read all rows, the report's
+        # eviction swaps rows. Its next command waits, because that token's rows may replace some
+        # that are still being read; other contexts' rows are elsewhere.
         with m.If(accepted & ~sequence.refused):
-            m.d.sync += joining.eq(1)
+            m.d.sync += [joining.eq(1), busy.bit_select(command.payload.context, 1).eq(1)]
             with m.If(command.payload.restart):
                 m.d.sync += length.eq(0)
 
-        # Reports pass when everything has been read; an eviction swaps rows meanwhile.
-        passes = Signal()
-        free = Signal()
+        # The map changes when a token takes the slot after the last, and when slots swap rows.
+        joins = stream.Signature(p.map.change_layout).create()
+        swaps = stream.Signature(p.map.change_layout).create()
+        joins_first = merge(m, joins, swaps, rows.change)
         m.d.comb += [
-            # A report goes together with its swap. The sequence leaves `reporting` with the last
-            # one, so the next command's token joins a cache whose rows have settled.
-            free.eq(sequence.reporting & (~vote_report.payload.evict | rows.change.ready)),
-            report.valid.eq(sequence.error | (vote_report.valid & free)),
-            vote_report.ready.eq(report.ready & free),
-            passes.eq(vote_report.valid & vote_report.ready),
-            sequence.reported.eq(report.valid & report.ready & report.payload.last),
-            rows.change.valid.eq(joining | (passes & vote_report.payload.evict)),
-            rows.change.payload.swap.eq(~joining),
-            rows.change.payload.slot.eq(Mux(joining, length, vote_report.payload.slot)),
-            rows.change.payload.last.eq(vote_report.payload.length),
+            joins.valid.eq(joining),
+            joins.payload.slot.eq(length),
+            joins.payload.context.eq(context),
+            rows.change.payload.eq(Mux(joins_first, joins.payload, swaps.payload)),
         ]
-        with m.If(sequence.error):  # the only report of a command that is refused
+        with m.If(joining & joins.ready):
+            m.d.sync += [joining.eq(0), length.eq(length + 1)]
+        reported = self._report(m, sequence, swaps, ~busy.any(), context, lengths.word)
+        ended = self.vote_report.payload
+        with m.If(reported & ended.last):
+            m.d.sync += busy.bit_select(ended.context, 1).eq(0)
+        m.d.comb += [
+            lengths.write.valid.eq(reported),
+            lengths.write.context.eq(ended.context),
+            # The voting engine counts slots, too; its report has the length after the eviction.
+            lengths.write.word.eq(ended.length),
+        ]
+        self._look_up(m, rows, sequence, joining, length, context)
+        return m
+
+    def _report(self, m: Module, sequence: StepSequence, swaps, idle, context, length) -> Value:
+        """Reports, in the order of commands; returns whether one of a step has passed.
+
+        A refused command is reported when all steps before are (`idle`), with the `length` of its
+        `context`.
+        """
+        vote_report, report = self.vote_report, self.report
+        voted = stream.Signature(self.parameters.report_layout).create()
+        error = Signal()
+        # A report and the swap of its eviction go each as soon as they can.
+        fork(m, "report", vote_report, [voted, swaps], [Const(1), vote_report.payload.evict])
+        m.d.comb += [
+            swaps.payload.swap.eq(1),
+            swaps.payload.last.eq(vote_report.payload.length),
+            error.eq(sequence.error & idle),
+            # A step whose runs have all been accepted has no part in the sequence any more.
+            sequence.reported.eq(sequence.reporting | (error & report.ready)),
+            report.valid.eq(error | voted.valid),
+            voted.ready.eq(report.ready),
+        ]
+        with m.If(error):
             m.d.comb += [
                 report.payload.error.eq(1),
                 report.payload.last.eq(1),
+                report.payload.context.eq(context),
                 report.payload.length.eq(length),
             ]
         with m.Else():
-            m.d.comb += copy(report.payload, vote_report.payload)
-        # The new token's slot is the one after the last.
-        with m.If(joining & rows.change.ready):
-            m.d.sync += [joining.eq(0), length.eq(length + 1)]
-        # The voting engine counts slots, too; its report has the length after the eviction.
-        with m.If(passes):
-            m.d.sync += length.eq(vote_report.payload.length)
-        self._look_up(m, rows, sequence, joining, length)
-        return m
+            m.d.comb += report.payload.eq(voted.payload)
+        return vote_report.valid & vote_report.ready
 
-    def _look_up(self, m: Module, rows: RowMap, sequence: StepSequence, joining, length) -> None:
+    def _look_up(
+        self, m: Module, rows: RowMap, sequence: StepSequence, joining, length, context
+    ) -> None:
         """Slots of the new token and of the reader's requests become rows.
 
         The map's tag is | new row | the reader's tag |.
         """
         p = self.parameters
         lookup, run, bits = self.lookup, self.run, p.map.slot_bits
+        region = context[: p.map.context_bits]  # above the kv head
         # The new token's rows go before the reader's, which cannot read what is not written yet.
         # One lookup port serves both, as rows to store are two per kv head.
         new = stream.Signature(p.map.address_layout).create()
@@ -238,14 +288,16 @@ class Scheduler(Component[SchedulerParameters]):
             # A run is K's or V's rows of one kv head, in the order of slots; the map turns each
             # slot into the row of memory that holds it, so evictions move no data.
             run.payload.words.eq(length),
-            run.payload.address.eq(Cat(sequence.run.payload.value, batch.kv_head) << bits),
+            run.payload.address.eq(
+                Cat(Const(0, bits), sequence.run.payload.value, batch.kv_head, region)
+            ),
             run.payload.times.eq(batch.heads),
             self.use.payload.heads.eq(batch.heads),
             self.use.payload.last.eq(batch.last),
             rows.i.payload.tag.eq(Cat(lookup.payload.tag, storing)),
             rows.i.payload.slot.eq(Mux(storing, length - 1, slot_address[:bits])),
             rows.i.payload.region.eq(
-                Mux(storing, Cat(store.value, store.kv_head), slot_address[bits:])
+                Mux(storing, Cat(store.value, store.kv_head, region), slot_address[bits:])
             ),
             self.request.payload.tag.eq(found.tag[:-1]),
             self.request.payload.write.eq(found.tag[-1]),

@@ -40,6 +40,8 @@ class StepWork(NamedTuple):
         Number of query heads, and of those that share a kv head.
     votes, evictions
         Whether the step casts votes; number of slots evicted at its end.
+    context
+        Its context.
     """
 
     slots: int
@@ -47,6 +49,7 @@ class StepWork(NamedTuple):
     group: int
     votes: bool
     evictions: int
+    context: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +61,9 @@ class VedaCoreParameters(DecodeParameters):
         See :class:`SchedulerParameters`. The capacity includes the new token's row, so at most
         capacity - 1 rows are kept between steps. A run of K, or of V, of at most `depth` rows is
         read once for the heads that share it; `depth` rows are also requested ahead.
+    contexts
+        Number of caches, such as the layers of each sequence. Their rows are in the memory; counts
+        of votes, lengths and maps are in the core.
     parallel
         Number of query heads, 1 to `heads`, whose keys go through the array before their values;
         the softmax has room for their scores. As many heads of a kv head share its rows.
@@ -85,6 +91,7 @@ class VedaCoreParameters(DecodeParameters):
     scheduling: str = "element_serial"
     multiply_stages: int = 1
     parallel: int = 3
+    contexts: int = 1
 
     def __post_init__(self):
         for name, known in (("dataflow", DATAFLOWS), ("scheduling", SCHEDULINGS)):
@@ -99,7 +106,9 @@ class VedaCoreParameters(DecodeParameters):
     @classmethod
     def presets(cls) -> dict[str, "VedaCoreParameters"]:
         return {
-            "small": cls(2, 2, 2, 32, 4, 2, 16, position_bits=8, count_bits=4, parallel=2),
+            "small": cls(
+                2, 2, 2, 32, 4, 2, 16, position_bits=8, count_bits=4, parallel=2, contexts=2
+            ),
             "default": cls(),
             "paper": cls(8, 8, 2, 4096, 32, 32, 1024, parallel=2),
         }
@@ -120,6 +129,7 @@ class VedaCoreParameters(DecodeParameters):
             self.position_bits,
             self.count_bits,
             self.parallel,
+            self.contexts,
         )
 
     @cached_property
@@ -150,32 +160,57 @@ class VedaCoreParameters(DecodeParameters):
 
         Without stalls: the memory answers in `memory_latency` cycles, at most depth - 3, or with
         l slots min(depth, RUNS l) - 3; rows of q, k and v are valid in time, and so are commands,
-        or `pause` cycles after a step's last beat.
+        or `pause` cycles after a step's last beat. Exact for steps of one context; others may take
+        up to :meth:`late` cycles more, each.
 
         steps
             Each a :class:`StepWork`, or its fields, or None for a command that is refused.
         """
         attention, voting, order = self.attention, self.schedule.voting, self.schedule.order
-        command = 0  # when the step's command is offered
-        map_free = 0  # when the row map has done the last swap
+        idle = 0  # when a command may be accepted
+        free: dict[int, int] = {}  # the same for a context's
         key = 0  # when the array may take the next head's first key
+        taken = reported = swap = -RowMapParameters.SWAP_CYCLES
         end = 0  # when the last head's result is offered
         for step in steps:
             if step is None:
-                command, end = command + 2, max(end, command + 1)
+                error = max(idle, reported) + 1
+                idle, end = error + 1, max(end, error)
                 continue
-            slots, heads, group, votes, evictions = step
-            run = max(command + 1, map_free) + 1 + 2 * -(-heads // group)  # after the writes
+            work = StepWork(*step)
+            slots, heads, group, votes, evictions, context = work
+            # The voting engine takes a command when it has reported the step before.
+            command = max(idle, free.get(context, 0), taken + 1)
+            taken = max(command, reported) + 1
+            # The token joins when the map has done the last swap; then its rows are written.
+            join = command + 1
+            if swap < join:
+                join = max(join, swap + RowMapParameters.SWAP_CYCLES)
+            run = join + 1 + 2 * -(-heads // group)
             key = max(key, run + self.FETCH_CYCLES + memory_latency + 1)
             for turn in order.turns(heads, group):
-                times = attention.turn(key, turn, slots)
-                key, end = times.next_key, times.result
+                times = attention.turn(key, turn, slots, hold=taken + 2)
+                key, end = times.next_key, max(end, times.result)
+            # The sequence ends with the last run, when the rows before have been requested.
+            requests = self.rows_read(work)
+            last_run = slots if slots <= self.depth else slots * order.batches(heads, group)[-1]
+            idle = run + requests - last_run + 2
             counting = voting.step_cycles(slots, heads, votes, evictions) - 2 - heads * slots
-            command = times.last_row + counting + 1
-            map_free = command - 1 + RowMapParameters.SWAP_CYCLES if evictions else 0
-            end = max(end, command - 1)
-            command = end + pause if pause else command
+            reported = times.last_row + counting
+            free[context] = reported + 1
+            if evictions:
+                swap = reported
+            end = max(end, reported)
+            if pause:
+                idle = end + pause
         return end + 1
+
+    def late(self, step: StepWork) -> int:
+        """Most cycles that a step may take besides :meth:`cycles` beside other contexts' steps.
+
+        Its writes, and changes of the map, keep rows of the step before from being requested.
+        """
+        return 2 * -(-step.heads // step.group) + RowMapParameters.SWAP_CYCLES
 
     def rows_read(self, step: StepWork) -> int:
         """Number of rows that a step reads from the memory, of K and V."""
@@ -230,15 +265,19 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     token a step, with commands that do not evict.
 
     Evicted rows are not overwritten or moved: slots swap rows in :class:`RowMap`. An address is
-    | kv head | K or V | row |. See :class:`Scheduler` for commands, and :class:`VotingEngine` for
-    the meaning of their fields and of the reports.
+    | context | kv head | K or V | row |. See :class:`Scheduler` for commands, and
+    :class:`VotingEngine` for the meaning of their fields and of the reports.
+
+    A context is the cache of a sequence. Steps of different contexts overlap: a step begins when
+    all rows of the one before have been requested, while that one's votes are counted.
 
     Overflow: when all `capacity` rows are live, one is evicted even if the command does not ask.
 
-    Errors: a command without heads, with an empty group, with more heads than `heads` or than
-    kv_heads times its group is refused: it is accepted and answered in the next cycle by a single
-    report with ``error``. It accepts no rows of q, k and v, makes no request to the memory, has no
-    o and changes no state; its ``restart`` has no effect either.
+    Errors: a command for a context that does not exist, without heads, with an empty group, with
+    more heads than `heads` or than kv_heads times its group is refused: it is accepted and
+    answered by a single report with ``error``, when all steps before it have been reported. It
+    accepts no rows of q, k and v, makes no request to the memory, has no o and changes no state;
+    its ``restart`` has no effect either.
 
     A head's o is ``invalid`` if one of its scores was NaN or plus infinity (o is then NaN), or all
     were minus infinity (probabilities are 0). A score more than 65519 above the head's first finite
@@ -248,15 +287,18 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
 
     Latency: `latency` + 2 l cycles from the first key to o of a head alone, with l >= 8 slots live,
     less with fewer; that is 2 l + 46 with d = 128. Throughput: 2 g l + 4 g + 2 log2(d) - 1 cycles
-    for g heads whose keys go together, if g > 1 and l is 32 or more; a step adds 7 + 2 kv heads
-    cycles before its first key, and the voting engine's cycles after the last probability; 2 more
-    after an eviction. A memory's latency delays the step's first key alone, if it is at most 3
-    cycles less than `depth`, and than the rows of RUNS runs.
+    for g heads whose keys go together, if g > 1 and l is 32 or more. Before the same context's next
+    step are 7 + 2 kv heads cycles, and the voting engine's after the last probability; 2 more after
+    an eviction. A memory's latency delays the step's first key alone, if it is at most 3 cycles
+    less than `depth`, and than the rows of RUNS runs. Beside another context's step neither is
+    seen, but where the votes take longer than that step's first keys.
 
     Handshake: ``kv`` rows transfer with the requests that write them; a ``q`` row is accepted when
     its first key is valid. ``request.valid`` depends combinationally on ``kv.valid``, ``kv.ready``
     on ``request.ready``, and ``q.ready`` on ``o.ready``; ``response.ready`` is always high. While
-    an ``o`` is not accepted the array stalls. The next command is accepted after the last report.
+    an ``o`` is not accepted the array stalls. A context's next command is accepted after its last
+    report, other contexts' earlier: their rows of k and v must not wait for results of steps
+    before, because reads of these wait for the writes.
 
     Examples
     --------
@@ -267,7 +309,7 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     >>> parameters.cycles([(1024, 32, 1, True, 1)])  # a step: 32 heads, votes, one eviction
     67189
     >>> [name for name, _ in parameters.command_layout]
-    ['restart', 'vote', 'evict', 'target', 'protected', 'a', 'b', 'heads', 'group']
+    ['restart', 'vote', 'evict', 'target', 'protected', 'a', 'b', 'heads', 'context', 'group']
     """
 
     summary = "A layer's decode step: attention of its heads, and which row is evicted"

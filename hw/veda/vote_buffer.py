@@ -5,6 +5,7 @@ from amaranth.lib import data, memory
 
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
+from hw.veda.context_memory import context_index
 
 
 class VoteBuffer(Component[None]):
@@ -29,10 +30,14 @@ class VoteBuffer(Component[None]):
     ----------
     slots, count_bits, position_bits, score_bits : int
         A score must have more bits than a count.
+    contexts : int
+        Number of caches, each with its rows.
     """
 
-    def __init__(self, slots: int, count_bits: int, position_bits: int, score_bits: int):
-        self._slots = slots
+    def __init__(
+        self, slots: int, count_bits: int, position_bits: int, score_bits: int, contexts: int = 1
+    ):
+        self._slots, self._contexts = slots, contexts
         self._count_bits = count_bits
         self._position_bits = position_bits
         self._score_bits = score_bits
@@ -41,6 +46,9 @@ class VoteBuffer(Component[None]):
     def ports(self) -> Ports:
         best = data.StructLayout({"slot": range(self._slots), "position": self._position_bits})
         return {
+            "context": wire_in(
+                context_index(self._contexts), "Whose rows; constant while any are in the pipeline."
+            ),
             "read": wire_in(
                 data.StructLayout({"valid": 1, "slot": range(self._slots)}), "Row to read."
             ),
@@ -71,7 +79,10 @@ class VoteBuffer(Component[None]):
     def elaborate(self, platform):
         m = Module()
         row = data.StructLayout({"count": self._count_bits, "position": self._position_bits})
-        m.submodules.rows = rows = memory.Memory(shape=row, depth=self._slots, init=[])
+        context_bits, slot_bits = (n.bit_length() for n in (self._contexts - 1, self._slots - 1))
+        depth = self._contexts << slot_bits if context_bits else self._slots
+        m.submodules.rows = rows = memory.Memory(shape=row, depth=depth, init=[])
+        context = self.context[:context_bits]
         read_port, write_port = rows.read_port(), rows.write_port()
         best = self.best
 
@@ -84,7 +95,7 @@ class VoteBuffer(Component[None]):
         m.d.sync += [arrived.eq(self.read.valid), arrived_slot.eq(self.read.slot)]
         m.d.comb += [
             read_port.en.eq(self.read.valid),
-            read_port.addr.eq(self.read.slot),
+            read_port.addr.eq(Cat(self.read.slot, context)),
             found.eq(read_port.data),
             count.eq(found.count + (self.vote & ~found.count.all())),
             protected.eq(found.position < self.protected),
@@ -126,11 +137,13 @@ class VoteBuffer(Component[None]):
         # The key is the upper part of the comparison: votes (complemented) or score first, then
         # position. Positions differ, so the result does not depend on the order of slots, which
         # evictions permute.
+        written = Signal.like(slot, name="written_slot")
         m.d.comb += [
+            written.eq(Mux(self.join, self.last, Mux(self.move, best_slot, slot))),
             # One write port is enough: the parent joins and moves only while no row is in the
             # pipeline.
             write_port.en.eq((passed & self.counting) | self.join | self.move),
-            write_port.addr.eq(Mux(self.join, self.last, Mux(self.move, best_slot, slot))),
+            write_port.addr.eq(Cat(written, context)),
             write_port.data.count.eq(Mux(self.join, 0, ~key[: self._count_bits])),
             write_port.data.position.eq(Mux(self.join, self.token, position)),
         ]

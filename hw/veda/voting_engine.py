@@ -1,137 +1,18 @@
 """Votes against rows of the KV cache, and their eviction (VEDA, sections III and V)."""
 
-import dataclasses
-from functools import cached_property
-
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 
 from hw.arith.float_format import FP16
 from hw.attention.probability import FRACTION, fixed, is_probability
 from hw.component import Component
-from hw.layout import FLAG, FixedPoint, count, index, position
-from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
+from hw.veda.context_memory import ContextMemory
 from hw.veda.vote_buffer import VoteBuffer
 from hw.veda.vote_fifo import VoteFifo
-from hw.veda.vote_threshold import (
-    WEIGHT_BITS,
-    WEIGHT_FRACTION,
-    VoteThreshold,
-    VoteThresholdParameters,
-)
+from hw.veda.vote_threshold import VoteThreshold
+from hw.veda.voting_engine_parameters import VotingEngineParameters
 from hw.veda.voting_step import VotingStep
-
-
-@dataclasses.dataclass(frozen=True)
-class VotingEngineParameters(Parameters):
-    """
-    capacity
-        Live slots, at most; 2 or more.
-    heads
-        Heads, at most.
-    position_bits
-        Width of a token's position: a sequence has up to 2^position_bits tokens.
-    count_bits
-        Width of a slot's vote count, 1 to 16.
-    """
-
-    capacity: int = 256
-    heads: int = 9
-    position_bits: int = 24
-    count_bits: int = 16
-
-    def __post_init__(self):
-        require(self.capacity >= 2, "capacity must be at least 2", self.capacity)
-        require(self.heads >= 1, "heads must be at least 1", self.heads)
-        wide = 1 << self.position_bits >= self.capacity if self.position_bits >= 0 else False
-        rule = f"position_bits must be at least {(self.capacity - 1).bit_length()}"
-        require(wide, rule, self.position_bits)
-        rule = "count_bits must be between 1 and 16"
-        require(1 <= self.count_bits <= 16, rule, self.count_bits)
-
-    @classmethod
-    def presets(cls) -> dict[str, "VotingEngineParameters"]:
-        return {
-            "small": cls(capacity=8, heads=2, position_bits=6, count_bits=4),
-            "default": cls(),
-            "paper": cls(capacity=4096, heads=32),
-        }
-
-    @cached_property
-    def threshold(self) -> VoteThresholdParameters:
-        return VoteThresholdParameters(self.capacity, FRACTION + 1, self.heads << FRACTION)
-
-    @property
-    def latency(self) -> int:
-        """Cycles from a step's last probability to its report, with no vote and no eviction."""
-        return self.PASS_CYCLES + 1
-
-    @property
-    def idle_bound(self) -> int:
-        """The threshold and a pass over all slots."""
-        return self.step_cycles(self.capacity, 0, True, 0)
-
-    PASS_CYCLES = 4
-    """Cycles from the last slot of a pass through the slots to its end."""
-
-    def step_cycles(self, length: int, heads: int, votes: bool, evictions: int) -> int:
-        """Cycles of a step with `length` slots live, the new one included, without stalls.
-
-        votes, evictions
-            Whether it casts votes, and the number of slots it evicts.
-        """
-        passes = max(int(votes), evictions)
-        return (
-            2
-            + heads * length
-            + self.PASS_CYCLES
-            + votes * self.threshold.latency
-            + sum(length - number + self.PASS_CYCLES for number in range(passes))
-            + evictions
-            + max(1, evictions)
-        )
-
-    @cached_property
-    def command_layout(self) -> data.StructLayout:
-        """What a step does.
-
-        ``restart`` a new sequence; ``vote`` cast votes; ``evict`` while more than ``target`` slots
-        are live; ``protected`` positions below it are evicted last; ``a``, ``b`` the weights of
-        mean and deviation; ``heads``, where 0 means 1.
-        """
-        weight = FixedPoint(unsigned(WEIGHT_BITS), WEIGHT_FRACTION)
-        return data.StructLayout(
-            {
-                "restart": FLAG,
-                "vote": FLAG,
-                "evict": FLAG,
-                "target": count(range(self.capacity + 1)),
-                "protected": position(self.position_bits),
-                "a": weight,
-                "b": weight,
-                "heads": count(range(self.heads + 1)),
-            }
-        )
-
-    @cached_property
-    def report_layout(self) -> data.StructLayout:
-        """What a step did.
-
-        ``evict`` a slot was evicted: ``slot``, with the ``position`` of its token, else both 0;
-        ``length`` slots are live now; ``invalid`` if one of the step's probabilities was; ``last``
-        on the step's last report.
-        """
-        return data.StructLayout(
-            {
-                "evict": FLAG,
-                "slot": index(range(self.capacity)),
-                "position": position(self.position_bits),
-                "length": count(range(self.capacity + 1)),
-                "invalid": FLAG,
-                "last": FLAG,
-            }
-        )
 
 
 class VotingEngine(Component[VotingEngineParameters]):
@@ -175,7 +56,8 @@ class VotingEngine(Component[VotingEngineParameters]):
     ``command.ready`` after the last report is accepted. All outputs depend on registers only.
 
     In the paper the scores' FIFO has 16 bits a slot; here it has 25 + ceil(log2 heads), so that
-    rounding never decides a vote. The counts of one layer are kept on the chip.
+    rounding never decides a vote. The counts of all contexts are kept on the chip; steps of
+    different contexts come in any order, and a sequence goes on where its last step ended.
 
     Examples
     --------
@@ -186,7 +68,7 @@ class VotingEngine(Component[VotingEngineParameters]):
     >>> parameters.step_cycles(length=1000, heads=8, votes=True, evictions=1)
     9209
     >>> VotingEngine(parameters).o.payload.shape().size
-    48
+    49
     """
 
     summary = "Votes of every token against rows of the cache, and which row is evicted"
@@ -206,8 +88,10 @@ class VotingEngine(Component[VotingEngineParameters]):
         score_bits = p.threshold.score_bits
         m.submodules.fifo = fifo = VoteFifo(p.capacity, FRACTION + 1, score_bits)
         m.submodules.buffer = buffer = VoteBuffer(
-            p.capacity, p.count_bits, p.position_bits, score_bits
+            p.capacity, p.count_bits, p.position_bits, score_bits, p.contexts
         )
+        sequence = data.StructLayout({"length": range(p.capacity + 1), "token": p.position_bits})
+        m.submodules.sequences = sequences = ContextMemory(p.contexts, sequence)
         m.submodules.threshold = threshold = VoteThreshold(p.threshold)
         r = VotingStep(p.command_layout, p.capacity, p.heads, p.position_bits)
         m.d.comb += [
@@ -232,15 +116,22 @@ class VotingEngine(Component[VotingEngineParameters]):
             threshold.b.eq(r.command.b),
             buffer.protected.eq(r.command.protected),
             buffer.token.eq(r.token),
+            buffer.context.eq(r.command.context),
+            # A sequence's state is in registers during its step.
+            sequences.context.eq(self.command.payload.context),
+            sequences.write.context.eq(r.command.context),
+            sequences.write.word.length.eq(r.length),
+            sequences.write.word.token.eq(r.token),
         ]
         self._report(m, r, buffer)
         with m.If(fifo.issue.valid):
             m.d.sync += r.slot.eq(Mux(r.last_slot, 0, r.next_slot))
 
         with m.FSM():
-            self._sum(m, r, fifo, buffer, threshold)
+            self._begin(m, r, buffer, threshold, sequences.word)
+            self._sum(m, r, fifo)
             self._vote(m, r, fifo, buffer, threshold)
-            self._evict(m, r, buffer)
+            self._evict(m, r, buffer, sequences)
         m.d.comb += buffer.last.eq(r.length)
         return m
 
@@ -254,6 +145,7 @@ class VotingEngine(Component[VotingEngineParameters]):
             self.o.payload.length.eq(r.length),
             self.o.payload.invalid.eq(r.invalid),
             self.o.payload.last.eq(~r.evicting),
+            self.o.payload.context.eq(r.command.context),
         ]
         with m.If(r.evicted):
             m.d.comb += [
@@ -261,14 +153,18 @@ class VotingEngine(Component[VotingEngineParameters]):
                 self.o.payload.position.eq(buffer.best.position),
             ]
 
-    def _sum(
-        self, m: Module, r: VotingStep, fifo: VoteFifo, buffer: VoteBuffer, threshold: VoteThreshold
+    def _begin(
+        self, m: Module, r: VotingStep, buffer: VoteBuffer, threshold: VoteThreshold, sequence
     ) -> None:
-        """From a command to the scores of all slots."""
+        """From a command to the new token's slot."""
         with m.State("IDLE"):
-            # A new sequence begins with an empty cache.
+            # The context's sequence goes on, or a new one begins with an empty cache.
             m.d.comb += self.command.ready.eq(1)
-            m.d.sync += r.command.eq(self.command.payload)
+            m.d.sync += [
+                r.command.eq(self.command.payload),
+                r.length.eq(sequence.length),
+                r.token.eq(sequence.token),
+            ]
             with m.If(self.command.valid):
                 with m.If(self.command.payload.restart):
                     m.d.sync += [r.length.eq(0), r.token.eq(0)]
@@ -286,6 +182,9 @@ class VotingEngine(Component[VotingEngineParameters]):
                 r.counting.eq(0),
             ]
             m.next = "SUM"
+
+    def _sum(self, m: Module, r: VotingStep, fifo: VoteFifo) -> None:
+        """The scores of all slots."""
         with m.State("SUM"):
             # A probability a cycle, all slots of each head.
             m.d.comb += [self.i.ready.eq(1), fifo.issue.valid.eq(self.i.valid)]
@@ -329,7 +228,9 @@ class VotingEngine(Component[VotingEngineParameters]):
                 with m.If(r.evicting):
                     m.next = "MOVE"
 
-    def _evict(self, m: Module, r: VotingStep, buffer: VoteBuffer) -> None:
+    def _evict(
+        self, m: Module, r: VotingStep, buffer: VoteBuffer, sequences: ContextMemory
+    ) -> None:
         """The eviction and its report, until none is left to evict."""
         with m.State("MOVE"):
             # The last slot's row moves into the evicted slot.
@@ -343,6 +244,8 @@ class VotingEngine(Component[VotingEngineParameters]):
                 m.next = "IDLE"
                 with m.If(r.evicting):
                     m.next = "COUNT"
+                with m.Else():
+                    m.d.comb += sequences.write.valid.eq(1)
 
     def _pass(self, m: Module, fifo, buffer, threshold, counting: Signal, voting: Signal) -> None:
         """A slot's way through the pipeline: its score, its vote, its row.

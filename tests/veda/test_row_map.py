@@ -1,7 +1,17 @@
 """The row map of four slots, by unbounded proof (k-induction); and its limits."""
 
 import pytest
-from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Module, Mux, Signal
+from amaranth.asserts import AnyConst
+from amaranth.hdl import (
+    Array,
+    Assert,
+    Assume,
+    Cover,
+    Elaboratable,
+    Module,
+    Mux,
+    Signal,
+)
 
 from hw.veda import row_map
 from hw.veda.row_map import RowMap, RowMapParameters
@@ -9,12 +19,15 @@ from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
-SMALL = RowMapParameters(capacity=4, region_bits=1, tag_bits=1)
+SMALL = RowMapParameters(capacity=4, region_bits=2, tag_bits=1, contexts=2)
 LOOK_UP, READ_LAST, WRITE_SLOT, WRITE_LAST = range(4)
 
 
 class RowMapSpec(Elaboratable):
-    """Any legal changes and look-ups, against a map that changes in one cycle."""
+    """Any legal changes and look-ups, against a map that changes in one cycle.
+
+    The map is one context's, either; what the other one does is not constrained.
+    """
 
     def __init__(self, dut, inductive: bool = True):
         self.dut, self._inductive = dut, inductive
@@ -32,15 +45,17 @@ class RowMapSpec(Elaboratable):
         rows = [Signal(p.slot_bits, name=f"row_{k}") for k in range(p.capacity)]
         before = [Signal(p.slot_bits, name=f"before_{k}") for k in range(p.capacity)]
         expected = Signal.like(look.as_value())
+        mine = AnyConst(1)  # number of the context
+        of_mine, look_of_mine = change.context == mine, look.region[-1] == mine
         m.d.comb += [
-            changed.eq(dut.change.valid & dut.change.ready & live),
-            looked_up.eq(dut.i.valid & dut.i.ready & live),
+            changed.eq(dut.change.valid & dut.change.ready & of_mine & live),
+            looked_up.eq(dut.i.valid & dut.i.ready & look_of_mine & live),
         ]
-        with m.If(dut.change.valid):
+        with m.If(dut.change.valid & of_mine):
             legal = (change.slot < length) & (change.last == length - 1)
             begins = (change.slot == 0) | ((change.slot == length) & (length < p.capacity))
             m.d.comb += Assume(Mux(change.swap, legal, begins))
-        with m.If(dut.i.valid & ~dut.change.valid):
+        with m.If(dut.i.valid & look_of_mine & ~(dut.change.valid & of_mine)):
             m.d.comb += Assume(look.slot < length)
         begun = (change.slot == 0) | (change.slot == used)
         with m.If(changed):
@@ -64,12 +79,17 @@ class RowMapSpec(Elaboratable):
             m.d.sync += expected[p.tag_bits : p.tag_bits + p.slot_bits].eq(row)
 
         state = internals.signal("phase_state")
-        swapping = changed & change.swap
+        swapping = dut.change.valid & dut.change.ready & change.swap & live
         since = Signal(range(p.SWAP_CYCLES))  # cycles since a swap, up to its last
         m.d.sync += since.eq(Mux(since == p.SWAP_CYCLES - 1, 0, since + (swapping | (since != 0))))
         with m.If(live):
             m.d.comb += [
-                Assert(~dut.o.valid | (dut.o.payload.as_value() == expected), "a wrong row"),
+                Assert(
+                    ~dut.o.valid
+                    | (dut.o.payload.region[-1] != mine)
+                    | (dut.o.payload.as_value() == expected),
+                    "a wrong row",
+                ),
                 Assert((since != 0) | dut.change.ready | dut.o.valid, "a swap takes too long"),
                 Assert(length <= used),
             ]
@@ -80,34 +100,38 @@ class RowMapSpec(Elaboratable):
                         m.d.comb += Assert(row != rows[other], "two slots with one row")
         m.d.comb += [
             Cover(dut.o.valid & ~dut.o.ready & (dut.o.payload.slot == 0) & (rows[0] == 2)),
-            Cover(swapping & (length == p.capacity) & (change.slot == 1)),
+            Cover(swapping & of_mine & (length == p.capacity) & (change.slot == 1)),
             Cover(dut.i.valid & ~dut.i.ready & dut.o.valid),
         ]
         if self._inductive:
             with m.If(live):
-                self._tie(m, internals, state, rows, before, used, since)
+                self._tie(m, internals, mine, state, rows, before, used, since)
         return m
 
-    def _tie(self, m, internals, state, rows, before, used, since):
+    def _tie(self, m, internals, mine, state, rows, before, used, since):
         p, signal = self.dut.parameters, internals.signal
         swapped, row, data = signal("swapped"), signal("row"), self.dut.o.payload.slot
-        slot, last = swapped[1 : 1 + p.slot_bits], swapped[1 + p.slot_bits :]
+        slot, last = (swapped[1 + n * p.slot_bits :][: p.slot_bits] for n in range(2))
+        idle = (state == LOOK_UP) | (swapped[-1] != mine)  # the other one's rows may be swapped
+        words = [internals.row(m, "used.words", n) for n in range(p.contexts)]
+        written = signal("used.written").bit_select(mine, 1)
         old = Array(before)
         m.d.comb += [
-            Assert(signal("used") == used),
+            Assert(Mux(written, Array(words)[mine], 0) == used),
             Assert(used <= p.capacity),
             Assert(since == state),
             Assert((state == LOOK_UP) | ~self.dut.o.valid),
-            Assert((state != READ_LAST) | (data == old[slot])),
-            Assert((state != WRITE_SLOT) | (data == old[last])),
-            Assert((state <= READ_LAST) | (row == old[slot])),
-            Assert((state == LOOK_UP) | ((slot < used) & (last < used))),
+            Assert(idle | (state != READ_LAST) | (data == old[slot])),
+            Assert(idle | (state != WRITE_SLOT) | (data == old[last])),
+            Assert(idle | (state <= READ_LAST) | (row == old[slot])),
+            Assert(idle | ((slot < used) & (last < used))),
         ]
         for k, new in enumerate(rows):
-            stored = internals.row(m, "rows", k)
+            each = [internals.row(m, "rows", k + n * p.capacity) for n in range(p.contexts)]
+            stored = Array(each)[mine]
             moved = Mux(slot == k, old[last], Mux(last == k, old[slot], before[k]))
             with m.If(k < used):
-                with m.If(state == LOOK_UP):
+                with m.If(idle):
                     m.d.comb += Assert(stored == new)
                 with m.Else():
                     m.d.comb += Assert(new == moved)
@@ -122,9 +146,12 @@ def test_proof():
 
 FAULTS = [
     ("(change.payload.slot == 0) | (change", "(change"),
-    ("used.eq(change.payload.slot + 1)", "used.eq(used + 1)"),
-    ("read.addr.eq(swapped.last)", "read.addr.eq(swapped.slot)"),
-    ("write.addr.eq(swapped.last), write.data.eq(row)", "write.addr.eq(swapped.last)"),
+    ("word.eq(change.payload.slot + 1)", "word.eq(used.word + 1)"),
+    ("read.addr.eq(last)", "read.addr.eq(slot)"),
+    ("write.addr.eq(last), write.data.eq(row)", "write.addr.eq(last)"),
+    ("Cat(of, swapped.context[: p.context_bits])", "Cat(of, i.payload.region[-1])"),
+    ("Cat(i.payload.slot, looked_up)", "Cat(i.payload.slot, change.payload.context)"),
+    ("used.context.eq(change.payload.context)", "used.context.eq(0)"),
     ("change.ready.eq(~o.valid)", "change.ready.eq(1)"),
     ("i.ready.eq(~change.valid & (~o", "i.ready.eq((~o"),
 ]

@@ -4,7 +4,7 @@ The order of its actions is tested with the core, which runs whole sequences.
 """
 
 import pytest
-from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Signal
 from amaranth.sim import Simulator
 
 from hw.attention import head_order
@@ -14,11 +14,11 @@ from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
-SMALL = SchedulerParameters(2, 4, 4, 4, 3, 2)
+SMALL = SchedulerParameters(2, 4, 4, 4, 3, 2, contexts=2)
 
 
 class SchedulerSpec(Elaboratable):
-    """Reports arrive after all reads: votes depend on them."""
+    """Each step is reported once, after all its reads: votes depend on them."""
 
     def __init__(self, dut):
         self.dut = dut
@@ -29,12 +29,29 @@ class SchedulerSpec(Elaboratable):
         first, internals = surround(m, dut)
         for port in (dut.vote_command, dut.report, dut.run, dut.use, dut.request):
             m.d.comb += Cover(~first & port.valid & ~port.ready, "a stalled beat")
+        own, asked = dut.vote_report.payload.context, dut.vote_command.payload.context
+        voting = Signal(2)  # contexts whose step the voting engine has
+        with m.If(dut.vote_command.valid & dut.vote_command.ready):
+            m.d.sync += voting.bit_select(asked, 1).eq(1)
+        with m.If(dut.vote_report.valid & dut.vote_report.ready & dut.vote_report.payload.last):
+            m.d.sync += voting.bit_select(own, 1).eq(0)
+        busy, waiting = internals.signal("busy"), Signal(2)
+        with m.If(dut.vote_command.valid):
+            m.d.comb += waiting.bit_select(asked, 1).eq(1)
+        with m.If(~first):
+            m.d.comb += Assert((voting & waiting) == 0, "a context with two steps")
+            m.d.comb += Assert(busy == (voting | waiting), "a step that is not known")
         swapping = internals.signal("map.phase_state") != 0
         joining = internals.signal("joining")
         storing = internals.signal("sequence.phase_state") == 1  # numbered as the states are named
         m.d.comb += [
             Assert(first | ~joining | storing, "a token without a slot while rows are read"),
-            Assume(~dut.vote_report.valid | (~dut.lookup.valid & ~dut.request.valid)),
+            Assume(~dut.vote_report.valid | voting.bit_select(own, 1)),
+            *(
+                Assume(~dut.vote_report.valid | ~row.valid | (region != own))
+                for row in (dut.lookup, dut.request)
+                for region in [row.payload.address[-1]]
+            ),
             Assert(first | ~swapping | ~dut.request.valid, "a request while slots are swapped"),
         ]
         return m
@@ -52,9 +69,10 @@ def test_proof():
             "join(m, [rows.o], [self.request])",
             "join(m, [rows.o], [self.request], ~self.command.valid)",
         ),
-        ("(vote_report.valid & free)", "(vote_report.valid & ~command.valid)"),
+        ("error | voted.valid", "error | (voted.valid & ~self.command.valid)"),
+        ("free.eq(~busy.bit_select(command.payload.context, 1))", "free.eq(1)"),
     ],
-    ids=["request", "report"],
+    ids=["request", "report", "busy"],
 )
 def test_faults_are_found(line, instead, request):
     dut = with_fault(scheduler, line, instead).Scheduler(SMALL)

@@ -119,8 +119,8 @@ def test_model_votes_as_its_probabilities_say():
         q, k, v = (rng.standard_normal((n, 8)).astype(np.float16) for n in (4, 2, 2))
         result = core.step(q, k, v, a=A, b=B, evict=False)
         s = fixed(result.p).sum(axis=0)
-        counts = np.append(counts, 0) + exact_vote(s, core.engine.positions, A, B)
-    assert (core.engine.counts == counts).all() and counts.any()
+        counts = np.append(counts, 0) + exact_vote(s, core.contexts[0].engine.positions, A, B)
+    assert (core.contexts[0].engine.counts == counts).all() and counts.any()
 
 
 # --- the hardware ---

@@ -1,14 +1,14 @@
-"""Counts and evictions of a voting engine of four slots and two heads; unbounded proof.
+"""Counts and evictions of a voting engine of four slots, two heads, two contexts; unbounded proof.
 
 Commands, probabilities and stalls are arbitrary. Registers and memories power up with any value;
 reset is high in the first cycle. Simulation checks the arithmetic: which slots get a vote. Proved
-for any threshold: a slot gets at most one vote, only where votes are cast, and the right slots are
-evicted.
+for any threshold: a slot gets at most one vote, only where votes are cast, the right slots are
+evicted, and a step changes no other context's.
 """
 
 import pytest
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, Signal
+from amaranth.hdl import Array, Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.attention.probability import ONE
 from hw.veda import vote_buffer, voting_engine
@@ -18,7 +18,7 @@ from sim.checks.formal.specs import surround
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
-SMALL = VotingEngineParameters(capacity=4, heads=2, position_bits=3, count_bits=2)
+SMALL = VotingEngineParameters(capacity=4, heads=2, position_bits=3, count_bits=2, contexts=2)
 IDLE, JOIN, SUM, SUMMED, THRESHOLD, COUNT, REPORT, COUNTED, MOVE = range(9)
 
 
@@ -37,28 +37,36 @@ class VotingSpec(Elaboratable):
         dut, p = self.dut, self.dut.parameters
         first, internals = surround(m, dut)
         live = ~first
+        lived = Signal()  # for a cycle
+        m.d.sync += lived.eq(live)
         state = internals.signal("fsm_state")
         best_slot = internals.signal("buffer.best_slot")
-        rows = [
-            Signal(internals.row(m, "buffer.rows", k).shape(), name=f"row_{k}")
-            for k in range(p.capacity)
-        ]
-        for k, row in enumerate(rows):
-            m.d.comb += row.as_value().eq(internals.row(m, "buffer.rows", k))
-
         # The command, what is left of its probabilities, and whether votes may be cast.
         command = Signal(p.command_layout)
+        offered = dut.command.payload
+        context = Signal()  # whose rows, length and tokens the model has
+        m.d.comb += context.eq(Mux(state == IDLE, offered.context, command.context))
+        found = [internals.row(m, "buffer.rows", k) for k in range(p.contexts * p.capacity)]
+        rows = [Signal(found[0].shape(), name=f"row_{k}") for k in range(p.capacity)]
+        memory = [row.as_value() for row in found]
+        for k, row in enumerate(rows):
+            m.d.comb += row.as_value().eq(Array(memory)[context * p.capacity + k])
+        for k, row in enumerate(memory):
+            earlier = Signal(len(row), name=f"earlier_{k}")
+            m.d.sync += earlier.eq(row)
+            mine = (state != IDLE) & (command.context == k // p.capacity)
+            m.d.comb += Assert((row == earlier) | mine | ~lived | first, "another context's row")
         invalid = Signal()
         left = Signal(range(p.heads * p.capacity + 1))
-        length = Signal(range(p.capacity + 2))
-        token = Signal(p.position_bits)
+        lengths = [Signal(range(p.capacity + 2), name=f"length_{n}") for n in range(p.contexts)]
+        tokens = [Signal(p.position_bits, name=f"token_{n}") for n in range(p.contexts)]
+        length, token = Array(lengths)[context], Array(tokens)[context]
         accepted = Signal()
         joins = Signal()
         taken = Signal()
         moves = Signal()
         casting = Signal()
         wanted = Signal()
-        offered = dut.command.payload
         m.d.comb += [
             Assume((offered.heads != 0) & (offered.heads <= p.heads)),
             accepted.eq(dut.command.valid & dut.command.ready & live),
@@ -105,7 +113,7 @@ class VotingSpec(Elaboratable):
         most = (1 << p.count_bits) - 1
         o = dut.o.payload
         for k, (row, old) in enumerate(zip(rows, before, strict=True)):
-            with m.If(live & (k < length)):
+            with m.If(live & (state != IDLE) & (k < length)):
                 voted = (row.count == old.count + 1) & (old.count != most) & casting
                 m.d.comb += [
                     Assert(row.position == old.position, "a slot has another token"),
@@ -136,6 +144,7 @@ class VotingSpec(Elaboratable):
                 Assert(evicted | ~wanted, "nothing evicted"),
                 Assert(o.length == length, "wrong length"),
                 Assert(o.invalid == invalid, "wrong invalid"),
+                Assert(o.context == command.context, "wrong context"),
                 Assert(o.evict == evicted, "wrong evict"),
                 Assert(o.slot == Mux(evicted, out, 0), "wrong slot"),
                 Assert(o.position == Mux(evicted, out_position, 0), "wrong position"),
@@ -177,10 +186,9 @@ class VotingSpec(Elaboratable):
         m.d.comb += [
             Assert(state <= MOVE),
             Assert((state == JOIN) == model["joins"]),
-            Assert(signal("length") == length),
-            Assert(signal("token") == model["token"]),
+            Assert((state == IDLE) | (signal("length") == length)),
+            Assert((state == IDLE) | (signal("token") == model["token"])),
             Assert((state == IDLE) | (signal("command") == command.as_value())),
-            Assert((state != IDLE) | (length < p.capacity)),
             Assert((state != JOIN) | (length < p.capacity)),
             Assert((state == IDLE) | (state == JOIN) | (state == REPORT) | (length != 0)),
             Assert((state == IDLE) | (state == JOIN) | (signal("invalid") == invalid)),
@@ -196,6 +204,14 @@ class VotingSpec(Elaboratable):
             Assert(arrived == fifo_valid[2]),
             Assert(~signal("buffer.searched") | passed),
         ]
+        for n, (kept, after) in enumerate(zip(model["lengths"], model["tokens"], strict=True)):
+            written = signal("sequences.written")[n]
+            stored = Mux(written, internals.row(m, "sequences.words", n), 0)
+            with m.If((state == IDLE) | (command.context != n)):  # no step of it
+                m.d.comb += [
+                    Assert(stored == Cat(kept[: len(signal("length"))], after)),
+                    Assert(kept < p.capacity),
+                ]
         with m.If(state == SUM):
             heads_left = signal("heads_left")
             m.d.comb += [
@@ -344,6 +360,18 @@ FAULTS = {
         "r.length >= r.command.target",
         "without need",
     ),
+    "other_rows": (
+        vote_buffer,
+        "write_port.addr.eq(Cat(written, context))",
+        "write_port.addr.eq(written)",
+        "another context",
+    ),
+    "other_length": (
+        voting_engine,
+        "sequences.context.eq(self.command.payload.context)",
+        "sequences.context.eq(0)",
+        "more than a vote",
+    ),
     "ready_early": (
         voting_engine,
         "m.d.comb += [buffer.join",
@@ -367,6 +395,6 @@ def test_injected_fault_is_found(monkeypatch, fault):
     monkeypatch.setattr(engine, "VoteThreshold", AnyThreshold)
     if module is vote_buffer:
         monkeypatch.setattr(engine, "VoteBuffer", faulty.VoteBuffer)
-    parameters = engine.VotingEngineParameters(2, 1, position_bits=2, count_bits=1)
+    parameters = engine.VotingEngineParameters(2, 1, 2, 1, contexts=2)
     spec = VotingSpec(engine.VotingEngine(parameters), inductive=False)
     find_fault(spec, f"voting_engine_{fault}", found_by, depth=30, solver="yices", seconds=300)

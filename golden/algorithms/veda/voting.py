@@ -207,7 +207,7 @@ class VotingAttention(DecodeAttention):
             protected=self._protected,
         )
         self.evicted += [report.position for report in result.reports if report.evict]
-        engine = core.engine
+        engine = core.contexts[0].engine
         self.positions, self.votes = engine.positions, engine.counts
         return result.o[:, :d].astype(np.float32), result.p.shape[1]
 

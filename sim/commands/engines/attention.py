@@ -1,4 +1,4 @@
-"""Attention of a language model on a block's RTL, one session a layer: what all such blocks share.
+"""Attention of a language model on a block's RTL: what all such blocks share.
 
 A block's engine is a :class:`AttentionEngine`; the attention of each layer is a
 :class:`RtlAttention`.
@@ -6,7 +6,7 @@ A block's engine is a :class:`AttentionEngine`; the attention of each layer is a
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -68,8 +68,11 @@ class RtlAttention(RtlPart[P], DecodeAttention):
         self.steps.append(step)
 
     def bytes_moved(self) -> dict[str, int]:
-        """Bytes that the block has read from and written to its memories, all tables included."""
-        uses = self._session.uses().values()
+        """Bytes that the block has read from and written to its memories, all tables included.
+
+        None beside another layer's attention, which counts those of both.
+        """
+        uses = self._session.uses().values() if self._opened else ()
         return {
             "kv_read": sum(use.bytes_read for use in uses),
             "kv_written": sum(use.bytes_written for use in uses),
@@ -108,7 +111,7 @@ class Fp16Attention(RtlAttention[P]):
 
 
 class AttentionEngine(ABC, Generic[P]):
-    """Attention of all layers of a model, each in a separate session."""
+    """Attention of all layers of a model, each in a separate session, or all in one."""
 
     needs_products: ClassVar[bool] = False
     """Whether the same block must compute the matrix products."""
@@ -129,6 +132,10 @@ class AttentionEngine(ABC, Generic[P]):
 
         :raises ParameterError: naming the parameter to change.
         """
+
+    def together(self, p: P, config: Config) -> bool:
+        """Whether one instance of the block runs all layers of the model."""
+        return False
 
     def note(self, figures: dict[str, float]) -> str:
         """What was saved, in words; empty where there is nothing to say."""
@@ -151,14 +158,19 @@ class AttentionEngine(ABC, Generic[P]):
     ) -> Sequence[RtlAttention]:
         """One for each layer, with the same compiled design inside; `submit` gives each its own.
 
+        If one instance of the block runs all layers, their steps go through it one by one.
+
         options
             Options of the block's own :meth:`attention`.
         """
-        runs = [
-            LayerRun(design, layer, timing, check, submit(layer), quantised)
-            for layer in range(config.layers)
-        ]
-        return [self.attention(run, rows, **options) for run in runs]
+        together = self.together(cast(P, design.parameters), config)
+        found: list[RtlAttention] = []
+        for layer in range(config.layers):
+            first = found[0] if together and found else None
+            of = submit(0 if together else layer)
+            run = LayerRun(design, layer, timing, check, of, quantised, first)
+            found.append(self.attention(run, rows, **options))
+        return found
 
 
 def require_heads(config: Config, heads: int, kv_heads: int) -> None:

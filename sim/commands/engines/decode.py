@@ -1,4 +1,4 @@
-"""Attention of a language model on a decode core with the common ports, one session a layer."""
+"""Attention of a language model on a decode core with the common ports."""
 
 import dataclasses
 from abc import abstractmethod
@@ -53,10 +53,14 @@ class DecodeAttention(Fp16Attention[P]):
 
     bench: ClassVar[type[DecodeBench]]
     """Steps of the core with their results."""
+    _steps: DecodeBench
 
     def __init__(self, run: LayerRun):
         p = cast(P, run.design.parameters)  # the design is of this block
-        self._steps = self.bench(p)
+        # Layers on the same core share its steps.
+        beside = cast("DecodeAttention | None", run.beside)
+        steps = self.bench(p) if beside is None else beside._steps
+        self._steps = steps
         super().__init__(run, {NAME: self._steps.memory()}, p.d)
 
     @abstractmethod
@@ -81,8 +85,9 @@ class DecodeAttention(Fp16Attention[P]):
 
     def _modelled(self, token: int, rows: list[np.ndarray], command: dict):
         """The step by the bit-exact model; by the RTL too, but perhaps later."""
+        number = len(self._steps.results)
         result = self._steps.add(*rows, **command)
-        stimulus = self._steps.stimulus([], since=token)
+        stimulus = self._steps.stimulus([], since=number)
         self._submit(partial(self._compared, token, stimulus))
         return result.o, stimulus.outputs["report"]
 

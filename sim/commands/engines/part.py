@@ -38,6 +38,9 @@ class LayerRun:
         Runs what the language model need not wait for: a step's RTL, or the checks of its outputs.
     quantised
         The quantised model, where the same block computes its matrix products.
+    beside
+        Another layer's part, which runs on the same instance of the block; None: this one has its
+        own.
     """
 
     design: Design
@@ -46,6 +49,7 @@ class LayerRun:
     check: bool = True
     submit: Submit = at_once
     quantised: QuantizedLlama | None = None
+    beside: "RtlPart | None" = None
 
     def parameters(self, kind: type[P]) -> P:
         """The design's parameters, which are of the engine's block."""
@@ -73,7 +77,11 @@ class RtlPart(Generic[P]):
         self._design, self._layer = run.design, run.layer
         self._p = cast(P, run.design.parameters)  # the design is of this block
         self._check, self._submit, self._timed = run.check, run.submit, run.timed
-        self._session = open_session(run.design, memories, run.timing)
+        self._opened = run.beside is None
+        if run.beside is None:
+            self._session = open_session(run.design, memories, run.timing)
+        else:
+            self._session = run.beside._session
         self.bits = 0
 
     def _rtl(
@@ -135,8 +143,9 @@ class RtlPart(Generic[P]):
         return self._session.timings if isinstance(self._session, Session) else {}
 
     def drams(self) -> list[DramUse]:
-        """What the memories did, if they are DRAMs."""
-        return drams_of(self._session.uses())
+        """What the memories did, if they are DRAMs; nothing beside another layer's part."""
+        return drams_of(self._session.uses()) if self._opened else []
 
     def close(self) -> None:
-        self._session.close()
+        if self._opened:
+            self._session.close()

@@ -3,7 +3,9 @@
 A transaction is a step, one token.
 """
 
-from collections.abc import Mapping
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,13 @@ from golden.veda.veda_core import VedaCore
 from golden.veda.voting_engine import WEIGHT_BITS, weight
 from hw.veda.veda_core import StepWork, VedaCoreParameters
 from sim.core.stimulus import ShownRun, Stimulus
-from sim.testbenches.decode import DecodeBench, layers_of, random_refused, random_rows
+from sim.testbenches.decode import (
+    DecodeBench,
+    layers_of,
+    random_heads,
+    random_refused,
+    random_rows,
+)
 from sim.testbenches.strategies import sometimes
 from sim.testbenches.veda.pictures import cache_over_time
 
@@ -55,7 +63,7 @@ class Steps(DecodeBench[VedaCoreParameters]):
     """Steps of the core; ``core`` is its bit-exact model after them.
 
     kept
-        Positions of the slots after each step.
+        Positions of the context's slots after each step.
     """
 
     def __init__(self, parameters: VedaCoreParameters):
@@ -70,44 +78,60 @@ class Steps(DecodeBench[VedaCoreParameters]):
             tree=p.dataflow != "flexible",
             heads=p.heads,
             kv_heads=p.kv_heads,
+            contexts=p.contexts,
         )
         self.kept: list[np.ndarray] = []
-        self._rows: list[int] = []  # the memory's row of each slot used in this sequence
-        shape = (p.kv_heads, 2, p.capacity, p.d)
+        # The memory's row of each slot used in the sequence of a context.
+        self._rows: list[list[int]] = [[] for _ in range(p.contexts)]
+        shape = (p.contexts, 1 << p.order.head_bits, 2, p.capacity, p.d)
         self._written = np.zeros(shape, np.float16)
 
-    def length(self, restart: bool) -> int:
-        """Slots of the next step, the new one included."""
-        return 1 if restart else len(self.core.engine.positions) + 1
+    def length(self, restart: bool, context: int = 0) -> int:
+        """Slots of the context's next step, the new one included."""
+        return 1 if restart else self.core.contexts[context].length + 1
 
     def model_step(self, q, k, v, group: int, **command: Any) -> StepResult:
-        slot = self.length(command["restart"]) - 1
+        context = command.get("context", 0)
         vote = command.pop("vote")
         result = self.core.step(q, k, v, group=group, vote_cast=vote, **command)
-        self.kept.append(self.core.engine.positions.copy())
         if not result.refused:
-            self._write(slot, k, v, result)
+            self._write(context, k, v, result)
+        existing = self.core.contexts[context : context + 1]
+        self.kept += [cache.engine.positions.copy() for cache in existing] or [np.empty(0)]
         return result
 
     def work_of(self, result: StepResult, heads: int, group: int, command: Mapping) -> StepWork:
         evictions = sum(report.evict for report in result.reports)
         votes = command["vote"] and not result.reports[0].invalid
-        return StepWork(result.p.shape[1], heads, group, votes, evictions)
+        context = command.get("context", 0)
+        return StepWork(result.p.shape[1], heads, group, votes, evictions, context)
 
-    def _write(self, slot: int, k: np.ndarray, v: np.ndarray, result: StepResult) -> None:
+    def _write(self, context: int, k, v, result: StepResult) -> None:
         """New rows into the slot's row of the memory; evicted slots swap rows with the last."""
+        slot, rows = result.p.shape[1] - 1, self._rows[context]
         if slot == 0:
-            self._rows = []
-        if slot == len(self._rows):
-            self._rows.append(slot)
-        self._written[: len(k), :, self._rows[slot]] = np.stack([k, v], axis=1)
+            rows.clear()
+        if slot == len(rows):
+            rows.append(slot)
+        self._written[context, : len(k), :, rows[slot]] = np.stack([k, v], axis=1)
         for report in result.reports:
             if report.evict:
                 one, other = report.slot, report.length
-                self._rows[one], self._rows[other] = self._rows[other], self._rows[one]
+                rows[one], rows[other] = rows[other], rows[one]
 
     def stored(self) -> np.ndarray:
-        return self._written
+        p = self.parameters
+        # There are no rows after the last kv head's of the last context.
+        heads = self._written.reshape(-1, 2, p.capacity, p.d)
+        return heads[: ((p.contexts - 1) << p.order.head_bits) + p.kv_heads]
+
+    def stimulus(self, notes: list[str], since: int = 0) -> Stimulus:
+        stimulus = super().stimulus(notes, since)
+        work = [step for step in self.work[since:] if step is not None]
+        if len({step.context for step in work}) > 1:
+            most = stimulus.cycles + sum(map(self.parameters.late, work))
+            stimulus = dataclasses.replace(stimulus, band=(stimulus.cycles, most))
+        return stimulus
 
 
 def target_of(p: VedaCoreParameters) -> int:
@@ -120,19 +144,21 @@ def real_steps(
 ) -> tuple[Steps, list[str]]:
     """`count` steps: sequences of the trace's layers in turn.
 
-    They reserve a quarter of the target, and evict after a prompt shorter or longer than it.
+    They reserve a quarter of the target, and evict after a prompt shorter or longer than it. As
+    many go on at once as there are contexts.
     """
     q, k, v, notes = layers_of(p, trace)
     target = target or min(target_of(p), max(1, count // 3))
     length = min(2 * target + 4, q.shape[2], 1 << p.position_bits)
     steps = Steps(p)
-    for first in range(0, count, length):
-        sequence = first // length
+    for number in range(count):
+        turn, context = divmod(number, p.contexts)
+        sequence, t = turn // length * p.contexts + context, turn % length
         layer = sequence % len(q)
-        tokens = min(length, count - first)
         prompt = (target // 2, min(target + 1, p.capacity - 1))[sequence % 2]
-        rows = (q[layer], k[layer], v[layer])
-        add_sequence(steps, *rows, tokens, target=target, prompt=prompt, reserved=target // 4)
+        rows = (x[layer, :, t] for x in (q, k, v))
+        limits = {"target": target, "prompt": prompt, "reserved": target // 4}
+        add_token(steps, t, *rows, context=context, **limits)
     return steps, notes
 
 
@@ -150,16 +176,43 @@ def add_sequence(
 ) -> None:
     """The first tokens of a layer's ``q, k, v [heads, token, d]``."""
     for t in range(tokens):
-        fields = {"target": target, "protected": protected, "a": A, "b": B}
         rows = (x[:, t] for x in (q, k, v))
-        steps.add(*rows, restart=t == 0, vote=t >= reserved, evict=t >= prompt, **fields)
+        limits = {"target": target, "prompt": prompt, "reserved": reserved}
+        add_token(steps, t, *rows, protected=protected, **limits)
+
+
+def add_token(
+    steps: Steps,
+    t: int,
+    q,
+    k,
+    v,
+    *,
+    target: int,
+    prompt: int,
+    reserved: int,
+    protected: int = 0,
+    context: int = 0,
+) -> None:
+    """Token `t` of a sequence: ``q, k, v [heads, d]``."""
+    flags = {"restart": t == 0, "vote": t >= reserved, "evict": t >= prompt}
+    weights = {"a": A, "b": B}
+    steps.add(q, k, v, target=target, protected=protected, context=context, **flags, **weights)
 
 
 def add_refused(steps: Steps, rng: np.random.Generator) -> None:
-    """A command that does not fit."""
+    """A command that does not fit, or for a context that does not exist."""
+    p = steps.parameters
     flags = dict(zip(("restart", "vote", "evict"), sometimes(rng, 0.5, 3), strict=True))
-    heads, group = random_refused(steps.parameters, rng)
-    steps.add_refused(heads, group, target=0, protected=0, a=A, b=B, **flags)
+    every = range(1 << max(1, (p.contexts - 1).bit_length()))
+    beyond = every[p.contexts :]
+    if beyond and sometimes(rng, 0.3):
+        heads, group = random_heads(p, rng)
+        context = int(rng.choice(beyond))
+    else:
+        heads, group = random_refused(p, rng)
+        context = int(rng.choice(every))
+    steps.add_refused(heads, group, target=0, protected=0, a=A, b=B, context=context, **flags)
 
 
 def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) -> Steps:
@@ -170,14 +223,26 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
     few of both. Between steps are commands that the core refuses.
     """
     done = Steps(p)
-    left = 0
-    d = p.d
-    positions = 1 << p.position_bits
-    for number in range(steps):
-        first = not any(done.work)
+    sequences = [random_sequences(done, context, rng) for context in range(p.contexts)]
+    turns = 0  # that the same context has
+    for _ in range(steps):
         if sometimes(rng, 0.1):
             add_refused(done, rng)
             continue
+        if turns == 0:
+            context, turns = int(rng.integers(p.contexts)), int(rng.choice([1, 1, 1, 2, 8]))
+        next(sequences[context])
+        turns -= 1
+    return done
+
+
+def random_sequences(done: Steps, context: int, rng: np.random.Generator) -> Iterator[None]:
+    """Add a step of a context for each item."""
+    p, left = done.parameters, 0
+    d = p.d
+    positions = 1 << p.position_bits
+    for number in itertools.count():
+        first = not any(done.work)
         restart = left == 0 and (number > 0 or sometimes(rng, 0.5))
         if left == 0:
             kind = "short" if first else KINDS[rng.integers(0, len(KINDS))]
@@ -207,7 +272,7 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
                 a, b = (int(n) for n in any_two >> rng.integers(0, WEIGHT_BITS, 2))
                 weights = a, b
         left -= 1
-        length = done.length(restart)
+        length = done.length(restart, context)
         q, k, v = random_rows(kind, heads, kv_heads, d, rng)
         done.add(
             q,
@@ -221,5 +286,6 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
             protected=protected,
             a=weights[0],
             b=weights[1],
+            context=context,
         )
-    return done
+        yield

@@ -3,7 +3,9 @@
 A transaction is a step, one token's votes.
 """
 
+import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -45,28 +47,38 @@ testbench = VotingEngineTestbench()
 
 
 class Steps:
-    """A sequence of steps and their reports, for a stimulus."""
+    """Steps and their reports, for a stimulus; ``engines`` has each context's model."""
 
     def __init__(self, parameters: VotingEngineParameters):
-        self.parameters = parameters
-        self.engine = VotingEngine(parameters.capacity, parameters.count_bits)
+        self.parameters = p = parameters
+        self.engines = [VotingEngine(p.capacity, p.count_bits, n) for n in range(p.contexts)]
         self.p: list[np.ndarray] = []
         self.reports: list[list[VoteReport]] = []
         self._fields: dict[str, list[int]] = {}
         self._cycles = 0
 
-    def length(self, restart: bool) -> int:
-        """Slots of the next step, the new one included."""
-        return 1 if restart else len(self.engine.positions) + 1
+    def length(self, restart: bool, context: int) -> int:
+        """Slots of the context's next step, the new one included."""
+        return 1 if restart else len(self.engines[context].positions) + 1
 
-    def add(self, p: np.ndarray, *, restart: bool, vote: bool, evict: bool, **fields: int) -> None:
+    def add(
+        self,
+        p: np.ndarray,
+        *,
+        restart: bool,
+        vote: bool,
+        evict: bool,
+        context: int = 0,
+        **fields: int,
+    ) -> None:
         """A step with probabilities ``p [heads, slots]``, and its command's other fields."""
-        length = self.length(restart)
-        reports = self.engine.step(p, restart=restart, vote_cast=vote, evict=evict, **fields)
+        length, engine = self.length(restart, context), self.engines[context]
+        reports = engine.step(p, restart=restart, vote_cast=vote, evict=evict, **fields)
         evictions = sum(report.evict for report in reports)
         votes = vote and not reports[0].invalid
         self._cycles += self.parameters.step_cycles(length, len(p), votes, evictions)
-        fields |= {"restart": restart, "vote": vote, "evict": evict, "heads": len(p)}
+        flags = {"restart": restart, "vote": vote, "evict": evict}
+        fields |= flags | {"heads": len(p), "context": context}
         for name, value in fields.items():
             self._fields.setdefault(name, []).append(int(value))
         self.p.append(p)
@@ -76,7 +88,7 @@ class Steps:
         p = self.parameters
         probabilities = np.concatenate([part.reshape(-1) for part in self.p]).view(np.uint16)
         reports = [report for step in self.reports for report in step]
-        names = ("evict", "slot", "position", "length", "invalid", "last")
+        names = [name for name, _ in p.report_layout]
         return Stimulus(
             inputs={
                 "command": payload.pack(
@@ -126,7 +138,7 @@ def attention_inputs(p: VotingEngineParameters, trace: Trace):
 
 
 def real_steps(p: VotingEngineParameters, trace: Trace, steps: int) -> Steps:
-    """Sequences of the trace's layers in turn.
+    """Sequences of the trace's layers in turn, as many at once as there are contexts.
 
     They reserve a quarter of the target and evict after a prompt that is shorter or longer than it.
     """
@@ -135,10 +147,11 @@ def real_steps(p: VotingEngineParameters, trace: Trace, steps: int) -> Steps:
     target = _target(p)
     length = min(4 * target, q.shape[2], 1 << p.position_bits)
     for number in range(steps):
-        sequence, token = divmod(number, length)
+        turn, context = divmod(number, p.contexts)
+        sequence, token = turn // length * p.contexts + context, turn % length
         layer = sequence % len(q)
         restart = token == 0
-        positions = np.empty(0, np.int64) if restart else done.engine.positions
+        positions = np.empty(0, np.int64) if restart else done.engines[context].positions
         rows = np.append(positions, token).astype(int)
         scores = scale * np.einsum("hd,hld->hl", q[layer, :, token], k[layer][:, rows])
         e = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -151,19 +164,29 @@ def real_steps(p: VotingEngineParameters, trace: Trace, steps: int) -> Steps:
             protected=0,
             a=A,
             b=B,
+            context=context,
         )
     return done
 
 
 def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator) -> Steps:
-    """Sequences of any length and weights, with ties, scores at the threshold, and invalid values.
-
-    They end with a step that evicts all slots, so that their order makes every vote observable. In
-    some the first tokens are protected and draw little attention, so that counts saturate.
-    """
+    """Sequences of any length and weights in each context, whose steps come in any order."""
     done = Steps(p)
-    left = 0
-    for number in range(steps):
+    sequences = [random_sequences(done, context, rng) for context in range(p.contexts)]
+    for _ in range(steps):
+        next(sequences[rng.integers(len(sequences))])
+    return done
+
+
+def random_sequences(done: Steps, context: int, rng: np.random.Generator) -> Iterator[None]:
+    """Add a step of a context for each item: ties, scores at the threshold, invalid values.
+
+    Sequences end with a step that evicts all slots, so that their order makes every vote
+    observable. In some the first tokens are protected and draw little attention, so that counts
+    saturate.
+    """
+    p, left = done.parameters, 0
+    for number in itertools.count():
         restart = left == 0 and (number > 0 or sometimes(rng, 0.5))
         if left == 0:
             kind = KINDS[rng.integers(0, len(KINDS))]
@@ -182,7 +205,7 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
         if left == 0:
             target, prompt = 0, 0
         heads = int(rng.integers(1, p.heads + 1, 2).max())
-        length = done.length(restart)
+        length = done.length(restart, context)
         if kind in ("similar", "at threshold"):
             if length == 2 and sometimes(rng, 0.5):
                 scores, a, b = _exact_difference(rng)
@@ -205,8 +228,9 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
             protected=protected,
             a=a,
             b=b,
+            context=context,
         )
-    return done
+        yield
 
 
 def _weights(rng: np.random.Generator) -> tuple[int, int]:

@@ -27,17 +27,18 @@ from sim.commands.generate import Teller, summary
 from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
 
 PROMPT = "the a the"
-TOKENS, ROWS = 14, 6
+TOKENS, ROWS, LAYERS = 14, 6, 2
 # Those of the core's smallest preset, which other tests compile too.
 SMALL = {"rows": 2, "columns": 2, "arrays": 2, "capacity": 32, "depth": 16}
-SMALL |= {"position_bits": 8, "count_bits": 4}
+SMALL |= {"position_bits": 8, "count_bits": 4, "contexts": LAYERS}
 SETTINGS = " ".join(f"--set {name}={value}" for name, value in SMALL.items())
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A random Llama of three layers with four heads of eight elements, two kv heads."""
+    """A random Llama of two layers with four heads of eight elements, two kv heads."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SIZES, "layers", LAYERS)
         patch.setitem(SIZES, "heads", 4)
         patch.setitem(SIZES, "dim", 32)
         patch.setitem(SIZES, "context", 512)
@@ -79,12 +80,12 @@ def test_text_and_evictions_are_those_of_the_bit_exact_model(generated, model):
     assert result["prompt_tokens"] == len(prompt) and result["rows_kept"] == ROWS
     assert len(result["cycles_per_token"]) == steps
     assert result["cycles"] == sum(result["cycles_per_token"])
-    assert result["mismatches"] == 0 and result["bits_compared"] > 3 * steps * 4 * 8 * 16
+    assert result["mismatches"] == 0 and result["bits_compared"] > LAYERS * steps * 4 * 8 * 16
     # Each kv head reads all rows of K and of V once for its query heads, and writes one of both.
     row = 8 * 2
     seen = [min(step + 1, ROWS + 1) for step in range(steps)]
-    assert result["bytes"]["kv_read"] == 3 * 2 * 2 * row * sum(seen)
-    assert result["bytes"]["kv_written"] == 3 * 2 * 2 * row * steps
+    assert result["bytes"]["kv_read"] == LAYERS * 2 * 2 * row * sum(seen)
+    assert result["bytes"]["kv_written"] == LAYERS * 2 * 2 * row * steps
 
 
 @pytest.mark.campaign
@@ -135,7 +136,7 @@ def test_a_step_that_takes_a_cycle_less_is_located(monkeypatch, generated):
 def test_without_evictions_it_says_what_dense_attention_says(generated):
     status, out, _ = generated("--capacity 31 --memory latency=1..9,order=any")
     result = json.loads(out)
-    assert status == 0 and result["evicted"] == [[], [], []]
+    assert status == 0 and result["evicted"] == [[]] * LAYERS
     assert result["memory"] == "latency=1..9,order=any,interval=1,seed=0"
     assert (result["prompt"], result["capacity"], result["threads"]) == (PROMPT, 31, 2)
     assert result["threshold"] is None and result["top_k"] is None and result["verilog"] == []
@@ -186,14 +187,15 @@ def test_trace_of_a_run(generated, tmp_path):
     result = json.loads(out)
     steps = result["prompt_tokens"] + TOKENS - 1
     trace = load(path)  # as `sim run --trace` does
-    assert status == 0 and trace.q.shape == (3, 4, steps, 8) and trace.k.shape == (3, 2, steps, 8)
+    assert status == 0 and trace.q.shape == (LAYERS, 4, steps, 8)
+    assert trace.k.shape == (LAYERS, 2, steps, 8)
     assert trace.meta["text"] == result["text"]
     with np.load(path) as file:
         run = {name[4:]: file[name] for name in file.files if name.startswith("run/")}
     assert run["cycles"].sum(0).tolist() == result["cycles_per_token"]
     evicted = run["evicted"][:, 0]
     assert [[n for n in of if n >= 0] for of in evicted.tolist()] == result["evicted"]
-    for layer in range(3):
+    for layer in range(LAYERS):
         for token in range(steps):
             held = set(run["positions"][layer, 0, token].tolist()) - {-1}
             assert held == {*range(token + 1)} - {*evicted[layer, : token + 1].tolist()}

@@ -19,6 +19,7 @@ ROWS = 6
 # The smallest presets, which other tests compile too: rows of 8 elements, 4 heads, 2 kv heads.
 SETTINGS = "--set heads=4 --set kv_heads=2 --set rows=2 --set columns=2 --set arrays=2"
 SETTINGS += " --set capacity=32 --set depth=16 --set position_bits=8 --set count_bits=4"
+SETTINGS += " --set contexts=2"  # the layers
 SMALL_PRODUCTS = KllmCoreParameters.preset("first")
 PRODUCTS = "--attention none --linear kllm.kllm_core "
 PRODUCTS += " ".join(f"--set {name}={v}" for name, v in dataclasses.asdict(SMALL_PRODUCTS).items())

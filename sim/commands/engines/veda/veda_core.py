@@ -1,4 +1,8 @@
-"""Attention of a language model on VEDA's core, one session a layer (VEDA, sections III and V)."""
+"""Attention of a language model on VEDA's core (VEDA, sections III and V).
+
+A core of one context computes one layer, in a session; a core of as many contexts as there are
+layers computes all of them.
+"""
 
 import numpy as np
 
@@ -26,13 +30,15 @@ class VedaAttention(DecodeAttention[VedaCoreParameters]):
 
     def __init__(self, run: LayerRun, rows: int, reserved: int = 4):
         super().__init__(run)
+        self._context = 0 if run.beside is None else run.layer
         self._target, self._reserved = rows, min(reserved, rows)
         self._positions: list[int] = []
 
     def command(self, token: int) -> dict[str, int]:
         flags = {"restart": token == 0, "vote": token >= self._reserved, "evict": True}
         limits = {"target": self._target, "protected": self._reserved}
-        return flags | limits | {"a": weight(1.0), "b": weight(0.2)}
+        weights = {"a": weight(1.0), "b": weight(0.2)}
+        return flags | limits | weights | {"context": self._context}
 
     def cached(self, token: int, report: dict[str, np.ndarray]) -> CacheStep:
         positions = self._positions
@@ -43,7 +49,9 @@ class VedaAttention(DecodeAttention[VedaCoreParameters]):
             last = positions.pop()
             if slot < len(positions):
                 positions[slot] = last
-        votes = self._steps.core.engine.counts[None] if self._check else None
+        votes = (
+            self._steps.core.contexts[self._context].engine.counts[None] if self._check else None
+        )
         return CacheStep(slots, np.array([positions]), [evicted], votes)
 
 
@@ -75,9 +83,14 @@ class VedaEngine(AttentionEngine[VedaCoreParameters]):
         rule = f"rows times columns times arrays must be at least the head size, {config.d}"
         require(config.d <= lanes, rule, lanes)
         require(rows < p.capacity, f"capacity must be more than the {rows} rows kept", p.capacity)
+        rule = f"contexts must be 1, for a core a layer, or at least {config.layers} for one core"
+        require(p.contexts == 1 or p.contexts >= config.layers, rule, p.contexts)
         bits = (tokens - 1).bit_length()
         rule = f"position_bits must be at least {bits} for {tokens} tokens"
         require(bits <= p.position_bits, rule, p.position_bits)
+
+    def together(self, p: VedaCoreParameters, config: Config) -> bool:
+        return p.contexts >= config.layers
 
     def attention(self, run: LayerRun, rows: int) -> VedaAttention:
         return VedaAttention(run, rows)
