@@ -15,7 +15,8 @@ class StepResult:
     p
         ``float16[heads, rows]``: probabilities.
     reports
-        The core's reports, in order. A refused command has one with ``error``, and 0 heads above.
+        The core's reports, in order. A refused command has one with ``error``, and 0 heads above. A
+        matrix product has none, and its results in place of the heads'.
     """
 
     o: np.ndarray
@@ -25,7 +26,7 @@ class StepResult:
 
     @property
     def refused(self) -> bool:
-        return bool(self.reports[0].error)
+        return any(report.error for report in self.reports)
 
     @classmethod
     def refusal(cls, d: int, report: Any) -> "StepResult":

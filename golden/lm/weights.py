@@ -69,6 +69,20 @@ class Layer:
     down: np.ndarray
 
 
+def matrix_shapes(config: Config) -> dict[str, tuple[int, int]]:
+    """(K, N) of a layer's matrices by name, in the order of their products."""
+    q, kv = config.heads * config.d, config.kv_heads * config.d
+    return {
+        "wq": (config.dim, q),
+        "wk": (config.dim, kv),
+        "wv": (config.dim, kv),
+        "wo": (q, config.dim),
+        "gate": (config.dim, config.ffn),
+        "up": (config.dim, config.ffn),
+        "down": (config.ffn, config.dim),
+    }
+
+
 INPUTS = {
     "wq": "attn",
     "wk": "attn",

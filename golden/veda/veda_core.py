@@ -3,7 +3,8 @@
 import numpy as np
 
 from golden.attention.decode_core import StepResult, fits
-from golden.attention.pe_array import tiled_product
+from golden.attention.pe_array import outer_product, tiled_product
+from golden.attention.special_function_unit import layer_norm
 from golden.attention.weighted_rows import WeightedRows
 from golden.veda.voting_engine import VoteReport, VotingEngine
 
@@ -63,6 +64,8 @@ class VedaCore:
         Whether products with V are summed by a fixed adder tree.
     contexts
         Number of ``contexts``.
+    normed
+        Elements of the longest vector that the special function unit normalises.
     """
 
     def __init__(
@@ -77,9 +80,11 @@ class VedaCore:
         heads: int | None = None,
         kv_heads: int | None = None,
         contexts: int = 1,
+        normed: int = 0,
     ) -> None:
         rows = TreeRows if tree else WeightedRows
-        self._attend = rows(capacity, tile, accumulator, add_stages)
+        self._attend = rows(max(capacity, normed), tile, accumulator, add_stages)
+        self._accumulator, self._add_stages = accumulator, add_stages
         self._heads, self._kv_heads = heads, kv_heads
         self.contexts = [VedaContext(capacity, count_bits, n) for n in range(contexts)]
 
@@ -114,3 +119,21 @@ class VedaCore:
         reports = cache.engine.step(result[2], restart=restart, **command)
         cache.evict(reports)
         return StepResult(*result, reports)
+
+    def product(
+        self, x: np.ndarray, w: np.ndarray, norm: tuple[np.float32, np.float32] | None = None
+    ) -> StepResult:
+        """Vectors ``x`` [vectors, rows] times a matrix ``w`` [blocks, rows, d], all float16.
+
+        Results are those of each block in turn: ``o`` [blocks vectors, d].
+
+        norm
+            Normalise the vectors first, with 1 / rows and the epsilon.
+        """
+        if norm is not None:
+            x = np.stack([layer_norm(row, *norm, rms=True)[0] for row in x])
+        o = outer_product(
+            x[None], w[:, None], accumulator=self._accumulator, add_stages=self._add_stages
+        ).reshape(-1, w.shape[-1])
+        none = np.empty((0, 0), np.float16)
+        return StepResult(o, np.zeros(len(o), bool), none, [])

@@ -4,9 +4,10 @@ import dataclasses
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 
+from hw.arith.float_format import FP16
 from hw.attention.pe_array import PeArray
 from hw.attention.product_array import PeArrayParameters
 from hw.attention.special_function_unit import (
@@ -48,11 +49,14 @@ class WeightedRowsParameters(Parameters):
         Parameters of the softmax; its `length` is the largest number of rows of a head.
     keys
         Whether scores are inner products with rows of K; else they are an input.
+    products
+        Number of vectors that share the rows of a matrix product, at most; 0: there are none.
     """
 
     array: PeArrayParameters = PeArrayParameters()
     softmax: SpecialFunctionUnitParameters = SpecialFunctionUnitParameters()
     keys: bool = True
+    products: int = 0
 
     @cached_property
     def row_layout(self) -> data.ArrayLayout:
@@ -67,10 +71,12 @@ class WeightedRowsParameters(Parameters):
     def run_layout(self) -> data.StructLayout:
         """A run of rows, of V if ``value``, that comes once for each of its ``heads``.
 
-        ``last`` if the step's last head is among them.
+        ``last`` if the step's last head is among them. With `products`, a run of ``value`` may be a
+        ``product``'s, of a matrix for as many vectors.
         """
-        heads = count(range(self.softmax.vectors + 1))
-        return data.StructLayout({"value": FLAG, "heads": heads, "last": FLAG})
+        heads = count(range(max(self.softmax.vectors, self.products) + 1))
+        fields = {"value": FLAG, "heads": heads, "last": FLAG}
+        return data.StructLayout(fields | ({"product": FLAG} if self.products else {}))
 
     @cached_property
     def output_layout(self) -> data.StructLayout:
@@ -143,6 +149,8 @@ class WeightedRows(Component[W]):
     comes once for each of them; its last row has ``last`` each time. Without `keys`, scores are an
     input and all rows are of V. The rows of the next heads' K may follow at once.
 
+    With `products`, a run may be of a matrix: its rows are added times factors that are an input.
+
     A core that decides by probabilities watches `p`. It does not stall the softmax but the row of V
     that has this probability, so that nothing happens before the row has been read.
 
@@ -160,6 +168,7 @@ class WeightedRows(Component[W]):
         scores = {"scores": stream_in(p.softmax.input_layout, "Scores; only without `keys`.")}
         return {
             **(q if p.keys else scores),
+            **({"factors": stream_in(FP16, "Factors of a product's rows.")} if p.products else {}),
             "rows": stream_in(p.rows_layout, "Rows of K and V."),
             "run": stream_in(p.run_layout, "What each run of rows is, in their order."),
             "p": wire_out(
@@ -175,6 +184,13 @@ class WeightedRows(Component[W]):
         """The array; a core that compares arrays has another one."""
         return PeArray(self.parameters.array)
 
+    def make_softmax(self, m: Module):
+        """The softmax; a core that shares it with others has another one."""
+        softmax = SpecialFunctionUnit(self.parameters.softmax)
+        m.submodules.special_function_unit = softmax
+        m.d.comb += [softmax.command.valid.eq(1), softmax.command.payload.op.eq(Operation.SOFTMAX)]
+        return softmax
+
     def collected(self, m: Module, name: str, beats):
         """Scores before the softmax, or probabilities after it: as they come."""
         return beats
@@ -183,11 +199,10 @@ class WeightedRows(Component[W]):
         m = Module()
         rows, run, o = self.rows, self.run, self.o
         m.submodules.pe_array = array = self.make_array()
-        m.submodules.special_function_unit = softmax = SpecialFunctionUnit(self.parameters.softmax)
+        softmax = self.make_softmax(m)
         layout = data.StructLayout({"invalid": FLAG, "last": FLAG})
         m.submodules.flags = flags = Queue(QueueParameters(depth=RESULTS), shape=layout)
         weights = self.collected(m, "probabilities", softmax.o)
-        m.d.comb += [softmax.command.valid.eq(1), softmax.command.payload.op.eq(Operation.SOFTMAX)]
         self._score(m, array, softmax)
 
         # A key goes into the array as it comes, a row of V with its probability. The head's last
@@ -195,26 +210,30 @@ class WeightedRows(Component[W]):
         last, is_value = rows.payload.last, run.payload.value
         weighted = Signal()  # a row of V may go
         may_go = Signal()
-        ended = Signal()  # the head's last row of V goes
-        number = Signal(range(1, self.parameters.softmax.vectors + 1), init=1)  # of the run's head
+        taken = Signal()  # it goes
+        ended = Signal()  # and is the head's last
+        most = max(self.parameters.softmax.vectors, self.parameters.products)
+        number = Signal(range(1, most + 1), init=1)  # of the run's head
         last_head = Signal()
         run_ends = Signal()
+        has_factor, factor, of_product = self._factor(m, run, weights, taken)
         m.d.comb += [
-            weighted.eq(weights.valid & ~self.hold & (~last | flags.i.ready)),
+            weighted.eq(has_factor & (of_product | ~self.hold) & (~last | flags.i.ready)),
             may_go.eq(run.valid & (~is_value | weighted)),
             array.i.valid.eq(rows.valid & may_go),
             rows.ready.eq(array.i.ready & may_go),
             array.i.payload.w.eq(rows.payload.data),
-            array.i.payload.x.eq(weights.payload.y),
+            array.i.payload.x.eq(factor),
             array.i.payload.outer.eq(is_value),
             # Scores are relative to the head's first finite one, which FP16 rounds with less error;
             # a softmax of differences is the same.
             array.i.payload.relative.eq(1),
             array.i.payload.last.eq(last),
-            self.used.eq(array.i.valid & array.i.ready & is_value),
+            taken.eq(array.i.valid & array.i.ready & is_value),
+            self.used.eq(taken & ~of_product),
             self.p.eq(weights.payload),
             weights.ready.eq(self.used),
-            ended.eq(self.used & last),
+            ended.eq(taken & last),
             last_head.eq(number == run.payload.heads),
             run_ends.eq(rows.valid & rows.ready & last),
             run.ready.eq(run_ends & last_head),
@@ -226,13 +245,22 @@ class WeightedRows(Component[W]):
         join(m, [array.o, flags.o], [o])
         m.d.comb += [
             flags.i.valid.eq(ended),
-            flags.i.payload.invalid.eq(weights.payload.invalid),
+            flags.i.payload.invalid.eq(weights.payload.invalid & ~of_product),
             flags.i.payload.last.eq(run.payload.last & last_head),
             o.payload.o.eq(array.o.payload),
             o.payload.invalid.eq(flags.o.payload.invalid),
             o.payload.last.eq(flags.o.payload.last),
         ]
         return m
+
+    def _factor(self, m: Module, run, weights, taken: Signal):
+        """What a row of V or of a matrix is multiplied by, and whether the row is of a matrix."""
+        if not self.parameters.products:
+            return weights.valid, weights.payload.y, Const(0)
+        factors, of_product = self.factors, run.payload.product
+        m.d.comb += factors.ready.eq(taken & of_product)
+        valid = Mux(of_product, factors.valid, weights.valid)
+        return valid, Mux(of_product, factors.payload, weights.payload.y), of_product
 
     def _score(self, m: Module, array, softmax) -> None:
         """Scores into the softmax."""

@@ -12,7 +12,7 @@ from hw.attention.step_sequence import StepSequence
 from hw.component import Component
 from hw.layout import FLAG, address, count, index
 from hw.parameters import Parameters
-from hw.ports import Ports, stream_in, stream_out
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.combine import copy, fork, join, merge
 from hw.stream.queue import Queue, QueueParameters
 from hw.stream.sequential_reader import SequentialReaderParameters
@@ -74,6 +74,11 @@ class SchedulerParameters(Parameters):
         region_bits = (self.contexts - 1).bit_length() + self.order.head_bits + 1
         tag_bits = (2 * self.depth - 1).bit_length()
         return RowMapParameters(self.capacity, region_bits, tag_bits, self.contexts)
+
+    @property
+    def cached_rows(self) -> int:
+        """Number of rows of the caches of all contexts."""
+        return self.contexts << self.order.head_bits + 1 + self.map.slot_bits
 
     @property
     def address_width(self) -> int:
@@ -158,6 +163,9 @@ class Scheduler(Component[SchedulerParameters]):
         p = self.parameters
         return {
             "command": stream_in(p.command_layout, "Steps."),
+            "refuse": wire_in(1, "The command that is offered is to be refused."),
+            "refused": wire_out(1, "The command that is offered is refused."),
+            "reading": wire_out(1, "Runs of a step have not been accepted."),
             "vote_command": stream_out(p.voting.command_layout, "To the voting engine."),
             "vote_report": stream_in(p.voting.report_layout, "From the voting engine."),
             "report": stream_out(p.report_layout, "The same, for the user, and refused commands."),
@@ -191,7 +199,9 @@ class Scheduler(Component[SchedulerParameters]):
         accepted = join(m, [command], [sequence.command], may_begin)
         m.d.comb += [
             free.eq(~busy.bit_select(command.payload.context, 1)),
-            sequence.refuse.eq(command.payload.context >= p.contexts),
+            sequence.refuse.eq(self.refuse | (command.payload.context >= p.contexts)),
+            self.refused.eq(sequence.refused),
+            self.reading.eq(~sequence.command.ready),
             votes.i.valid.eq(command.valid & sequence.command.ready & free & ~sequence.refused),
             # A refused command's report has the length when all steps before have ended.
             lengths.context.eq(Mux(sequence.error, context, command.payload.context)),

@@ -1,244 +1,21 @@
 """A layer's attention with a cache whose rows are evicted by vote (VEDA, section V and Fig. 7)."""
 
-import dataclasses
-from collections.abc import Sequence
-from functools import cached_property
-from typing import NamedTuple
-
 from amaranth.hdl import Module
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 
-from hw.attention.decode_core import DecodeCore, DecodeParameters
-from hw.attention.product_array import PeArrayParameters
+from hw.arith.float_format import FP16
+from hw.attention.decode_core import DecodeCore
 from hw.attention.row_port import RowPort
-from hw.attention.row_reader import RUNS, RowReader
-from hw.attention.special_function_unit import SpecialFunctionUnitParameters
-from hw.parameters import require
-from hw.stream.combine import route
+from hw.attention.row_reader import RUNS, RowReader, run_layout
+from hw.ports import Ports, stream_in
+from hw.stream.combine import join, route
 from hw.stream.queue import Queue, QueueParameters
-from hw.veda.compared_rows import ComparedRows, ComparedRowsParameters
-from hw.veda.row_map import RowMapParameters
-from hw.veda.scheduler import Scheduler, SchedulerParameters
-from hw.veda.tree_array import TreeArrayParameters
+from hw.veda.compared_rows import ComparedRows
+from hw.veda.dispatcher import Dispatcher, DispatcherLayouts
+from hw.veda.scheduler import Scheduler
+from hw.veda.vector_feed import VectorFeed
+from hw.veda.veda_core_parameters import VedaCoreParameters
 from hw.veda.voting_engine import VotingEngine
-
-TILE = 8
-"""Scores in a tile of the softmax: it adds as many cycles to a head."""
-
-DATAFLOWS = {"flexible": 0, "tree": 1, "tree_double": 2}
-"""The array's dataflows, and the tiles of the transpose buffer that each needs."""
-
-SCHEDULINGS = ("element_serial", "separate")
-
-
-class StepWork(NamedTuple):
-    """The work of a step, for :meth:`VedaCoreParameters.cycles`.
-
-    slots
-        Live slots, the new one included.
-    heads, group
-        Number of query heads, and of those that share a kv head.
-    votes, evictions
-        Whether the step casts votes; number of slots evicted at its end.
-    context
-        Its context.
-    """
-
-    slots: int
-    heads: int
-    group: int
-    votes: bool
-    evictions: int
-    context: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class VedaCoreParameters(DecodeParameters):
-    """
-    rows, columns, arrays
-        Size of the array; the product, d, is the number of elements in a row.
-    capacity, heads, kv_heads, depth, position_bits, count_bits
-        See :class:`SchedulerParameters`. The capacity includes the new token's row, so at most
-        capacity - 1 rows are kept between steps. A run of K, or of V, of at most `depth` rows is
-        read once for the heads that share it; `depth` rows are also requested ahead.
-    contexts
-        Number of caches, such as the layers of each sequence. Their rows are in the memory; counts
-        of votes, lengths and maps are in the core.
-    parallel
-        Number of query heads, 1 to `heads`, whose keys go through the array before their values;
-        the softmax has room for their scores. As many heads of a kv head share its rows.
-    accumulator, multiply_stages
-        See :class:`PeArrayParameters`.
-    dataflow
-        ``flexible``, or for comparison ``tree`` and ``tree_double``: :class:`TreeArray` with one
-        tile or two.
-    scheduling
-        ``element_serial``, or for comparison ``separate``: the softmax begins after the last score,
-        and the product with V after the last probability.
-    """
-
-    rows: int = 8
-    columns: int = 8
-    arrays: int = 1
-    capacity: int = 256
-    heads: int = 9
-    kv_heads: int = 3
-    depth: int = 512
-    accumulator: str = "fp32"
-    position_bits: int = 24
-    count_bits: int = 16
-    dataflow: str = "flexible"
-    scheduling: str = "element_serial"
-    multiply_stages: int = 1
-    parallel: int = 3
-    contexts: int = 1
-
-    def __post_init__(self):
-        for name, known in (("dataflow", DATAFLOWS), ("scheduling", SCHEDULINGS)):
-            value = getattr(self, name)
-            require(value in known, f"{name} must be one of {', '.join(known)}", value)
-        _ = self.array, self.schedule, self.softmax  # built here, as each checks its own
-        require(self.array.lanes >= 2, "rows, columns and arrays must make 2 or more", self.rows)
-        compared = self.dataflow != "flexible" or self.scheduling != "element_serial"
-        rule = "parallel must be 1 with another dataflow or scheduling"
-        require(self.parallel == 1 or not compared, rule, self.parallel)
-
-    @classmethod
-    def presets(cls) -> dict[str, "VedaCoreParameters"]:
-        return {
-            "small": cls(
-                2, 2, 2, 32, 4, 2, 16, position_bits=8, count_bits=4, parallel=2, contexts=2
-            ),
-            "default": cls(),
-            "paper": cls(8, 8, 2, 4096, 32, 32, 1024, parallel=2),
-        }
-
-    @cached_property
-    def array(self) -> PeArrayParameters | TreeArrayParameters:
-        sizes = self.rows, self.columns, self.arrays, self.accumulator, self.multiply_stages
-        tiles = DATAFLOWS[self.dataflow]
-        return TreeArrayParameters(*sizes, tiles=tiles) if tiles else PeArrayParameters(*sizes)
-
-    @cached_property
-    def schedule(self) -> SchedulerParameters:
-        return SchedulerParameters(
-            self.kv_heads,
-            self.depth,
-            self.capacity,
-            self.heads,
-            self.position_bits,
-            self.count_bits,
-            self.parallel,
-            self.contexts,
-        )
-
-    @cached_property
-    def softmax(self) -> SpecialFunctionUnitParameters:
-        return SpecialFunctionUnitParameters(self.capacity, TILE, self.parallel)
-
-    @cached_property
-    def attention(self) -> ComparedRowsParameters:
-        separate = self.scheduling == "separate"
-        return ComparedRowsParameters(self.array, self.softmax, separate=separate)
-
-    def head_cycles(self, slots: int) -> int:
-        """Cycles from a head's first key offered to its result accepted, without stalls."""
-        return self.attention.head_cycles(slots)
-
-    @cached_property
-    def latency(self) -> int:
-        """Cycles of a head besides two for each slot, with 8 slots or more."""
-        return self.head_cycles(TILE) - 2 * TILE
-
-    @property
-    def idle_bound(self) -> int:
-        """The votes of a step, or a ``separate`` softmax, over `capacity` slots."""
-        return max(self.schedule.voting.idle_bound, self.attention.softmax_cycles(self.capacity))
-
-    def cycles(self, steps: Sequence, memory_latency: int = 1, pause: int = 0) -> int:
-        """Cycles from the first command offered to the last result or report accepted.
-
-        Without stalls: the memory answers in `memory_latency` cycles, at most depth - 3, or with
-        l slots min(depth, RUNS l) - 3; rows of q, k and v are valid in time, and so are commands,
-        or `pause` cycles after a step's last beat. Exact for steps of one context; others may take
-        up to :meth:`late` cycles more, each.
-
-        steps
-            Each a :class:`StepWork`, or its fields, or None for a command that is refused.
-        """
-        attention, voting, order = self.attention, self.schedule.voting, self.schedule.order
-        idle = 0  # when a command may be accepted
-        free: dict[int, int] = {}  # the same for a context's
-        key = 0  # when the array may take the next head's first key
-        taken = reported = swap = -RowMapParameters.SWAP_CYCLES
-        end = 0  # when the last head's result is offered
-        for step in steps:
-            if step is None:
-                error = max(idle, reported) + 1
-                idle, end = error + 1, max(end, error)
-                continue
-            work = StepWork(*step)
-            slots, heads, group, votes, evictions, context = work
-            # The voting engine takes a command when it has reported the step before.
-            command = max(idle, free.get(context, 0), taken + 1)
-            taken = max(command, reported) + 1
-            # The token joins when the map has done the last swap; then its rows are written.
-            join = command + 1
-            if swap < join:
-                join = max(join, swap + RowMapParameters.SWAP_CYCLES)
-            run = join + 1 + 2 * -(-heads // group)
-            key = max(key, run + self.FETCH_CYCLES + memory_latency + 1)
-            for turn in order.turns(heads, group):
-                times = attention.turn(key, turn, slots, hold=taken + 2)
-                key, end = times.next_key, max(end, times.result)
-            # The sequence ends with the last run, when the rows before have been requested.
-            requests = self.rows_read(work)
-            last_run = slots if slots <= self.depth else slots * order.batches(heads, group)[-1]
-            idle = run + requests - last_run + 2
-            counting = voting.step_cycles(slots, heads, votes, evictions) - 2 - heads * slots
-            reported = times.last_row + counting
-            free[context] = reported + 1
-            if evictions:
-                swap = reported
-            end = max(end, reported)
-            if pause:
-                idle = end + pause
-        return end + 1
-
-    def late(self, step: StepWork) -> int:
-        """Most cycles that a step may take besides :meth:`cycles` beside other contexts' steps.
-
-        Its writes, and changes of the map, keep rows of the step before from being requested.
-        """
-        return 2 * -(-step.heads // step.group) + RowMapParameters.SWAP_CYCLES
-
-    def rows_read(self, step: StepWork) -> int:
-        """Number of rows that a step reads from the memory, of K and V."""
-        batches = self.schedule.order.batches(step.heads, step.group)
-        return 2 * step.slots * (len(batches) if step.slots <= self.depth else step.heads)
-
-    FETCH_CYCLES = 4
-    """Cycles from a run's start to its first row at the array, besides the memory's latency."""
-
-    @property
-    def d(self) -> int:
-        return self.array.lanes
-
-    @property
-    def row_layout(self) -> data.ArrayLayout:
-        return self.array.query_layout
-
-    @property
-    def command_layout(self) -> data.StructLayout:
-        return self.schedule.command_layout
-
-    @property
-    def report_layout(self) -> data.StructLayout:
-        return self.schedule.report_layout
-
-    @property
-    def output_layout(self) -> data.StructLayout:
-        return self.attention.output_layout
 
 
 class VedaCore(DecodeCore[VedaCoreParameters]):
@@ -315,21 +92,24 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     summary = "A layer's decode step: attention of its heads, and which row is evicted"
     source = "VEDA, section V and Fig. 7"
 
+    def ports(self) -> Ports:
+        p = self.parameters
+        x = {"x": stream_in(FP16, "Elements of the vectors of products.")}
+        return super().ports() | (x if p.vector else {})
+
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
         m.submodules.scheduler = schedule = Scheduler(p.schedule)
         m.submodules.port = port = RowPort(p.memory)
-        m.submodules.reader = reader = RowReader(p.reader, p.row_layout, p.parallel)
+        m.submodules.reader = reader = RowReader(p.reader, p.row_layout, p.times)
         m.submodules.attention = attention = ComparedRows(p.attention)
         m.submodules.voting_engine = voting = VotingEngine(p.schedule.voting)
         # What the runs are whose rows are on their way.
-        m.submodules.runs = runs = Queue(QueueParameters(depth=RUNS), shape=p.schedule.use_layout)
+        layout = attention.run.payload.shape()
+        m.submodules.runs = runs = Queue(QueueParameters(depth=RUNS), shape=layout)
 
-        # Commands and reports pass through the scheduler, which runs the reader. Its requests
-        # come back to the scheduler by slot, and leave by row.
         inputs = (
-            (self.command, schedule.command),
             (self.kv, port.kv),
             (self.response, reader.response),
             (self.q, attention.q),
@@ -345,12 +125,18 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
             wiring.connect(m, inner, wiring.flipped(outer))
         wiring.connect(m, schedule.vote_command, voting.command)
         wiring.connect(m, voting.o, schedule.vote_report)
-        wiring.connect(m, schedule.run, reader.command)
-        wiring.connect(m, reader.request, schedule.lookup)
         wiring.connect(m, reader.o, attention.rows)
-        wiring.connect(m, schedule.use, runs.i)
         wiring.connect(m, runs.o, attention.run)
+        # Commands and reports pass through the scheduler, which runs the reader. Its requests
+        # come back to the scheduler by slot, and leave by row.
         request = schedule.request
+        if p.vector:
+            request = self._dispatch(m, schedule, reader, runs, attention)
+        else:
+            wiring.connect(m, wiring.flipped(self.command), schedule.command)
+            wiring.connect(m, schedule.run, reader.command)
+            wiring.connect(m, reader.request, schedule.lookup)
+            wiring.connect(m, schedule.use, runs.i)
         # Writes wait for their data in `port`, reads do not; the order between them is the map's.
         route(m, request, request.payload.write, [port.read, port.write])
         m.d.comb += port.write.payload.eq(request.payload.address)
@@ -364,3 +150,43 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
             voting.i.payload.eq(attention.p.y),
         ]
         return m
+
+    def _dispatch(self, m: Module, schedule, reader, runs, attention):
+        """Products beside steps; returns all requests."""
+        p = self.parameters
+        layouts = DispatcherLayouts(
+            schedule,
+            p.command_layout,
+            run_layout(p.reader, p.times),
+            runs.i.payload.shape(),
+            p.memory,
+        )
+        turns, cached = p.attention.turns, p.schedule.cached_rows
+        m.submodules.dispatcher = jobs = Dispatcher(p.product, layouts, cached, turns)
+        m.submodules.feed = feed = VectorFeed(p.product.feed)
+        for outer, inner in ((self.command, jobs.command), (self.x, feed.x)):
+            wiring.connect(m, wiring.flipped(outer), inner)
+        connections = (
+            (jobs.step, schedule.command),
+            (schedule.run, jobs.step_run),
+            (schedule.use, jobs.step_use),
+            (jobs.run, reader.command),
+            (jobs.use, runs.i),
+            (reader.request, jobs.lookup),
+            (jobs.step_lookup, schedule.lookup),
+            (schedule.request, jobs.step_request),
+            (jobs.job, feed.job),
+            (jobs.turn, attention.turn),
+            (feed.raw, attention.x),
+            (feed.factors, attention.factors),
+        )
+        for source, sink in connections:
+            wiring.connect(m, source, sink)
+        join(m, [attention.y], [feed.normed])
+        m.d.comb += [
+            feed.normed.payload.eq(attention.y.payload.y),
+            schedule.refuse.eq(jobs.refuse),
+            jobs.refused.eq(schedule.refused),
+            jobs.reading.eq(schedule.reading),
+        ]
+        return jobs.request

@@ -52,8 +52,12 @@ class DecodeBench(ABC, Generic[P]):
         self.parameters = parameters
         self.results: list[StepResult] = []
         self.work: list[Any] = []
-        self._inputs = input_streams(parameters)
+        self._inputs = self.input_streams()
         self._outputs = output_streams(parameters)
+
+    def input_streams(self) -> Streams:
+        """Streams of the core's inputs."""
+        return input_streams(self.parameters)
 
     @abstractmethod
     def model_step(self, q, k, v, group: int, **command: Any) -> StepResult:
@@ -79,8 +83,7 @@ class DecodeBench(ABC, Generic[P]):
         offer(self._inputs, number, {"heads": len(q), "group": group, **command})
         if not refused:
             offer_rows(self._inputs, number, q, k, v)
-            o = {"o": result.o, "invalid": result.invalid, "last": last_of([len(result.o)])}
-            self._outputs.add("o", number, o)
+            self._outputs.add("o", number, outputs_of(result))
         for report in result.reports:
             fields = {name: [getattr(report, name)] for name, _ in self.parameters.report_layout}
             self._outputs.add("report", number, fields)
@@ -101,10 +104,13 @@ class DecodeBench(ABC, Generic[P]):
         cycles = p.cycles([*before, *work], pause=SESSION_PAUSE if before else 0)
         return cycles - (p.cycles(before) + SESSION_PAUSE - 1 if before else 0)
 
-    def stimulus(self, notes: list[str], since: int = 0) -> Stimulus:
+    def stimulus(self, notes: list[str], since: int = 0, memory: bool = True) -> Stimulus:
         """All steps, or those from number `since` on, for a core that has ended the others.
 
         Only all steps say what the memory holds after them.
+
+        memory
+            Whether the stimulus has the core's memory.
         """
         return Stimulus(
             inputs=self._inputs.packed(since),
@@ -113,7 +119,7 @@ class DecodeBench(ABC, Generic[P]):
             transactions=len(self.results) - since,
             cycles=self.cycles(since),
             notes=notes,
-            memories={"memory": self.memory(checked=since == 0)},
+            memories={"memory": self.memory(checked=since == 0)} if memory else {},
         )
 
     def memory(self, checked: bool = False) -> Memory:
@@ -124,9 +130,17 @@ class DecodeBench(ABC, Generic[P]):
         """
         p = self.parameters
         rows = self.stored().reshape(-1, p.d)
-        empty = np.zeros((len(rows), payload.words(p.row_layout)), np.uint32)
         after = packed_rows(p, rows) if checked else None
-        return memory_of(empty, after)
+        return memory_of(self.initial(len(rows)), after)
+
+    def initial(self, rows: int) -> np.ndarray:
+        """The memory's `rows` before the first step, packed."""
+        return np.zeros((rows, payload.words(self.parameters.row_layout)), np.uint32)
+
+
+def outputs_of(result: StepResult) -> dict[str, np.ndarray]:
+    """Fields of the output ``o``."""
+    return {"o": result.o, "invalid": result.invalid, "last": last_of([len(result.o)])}
 
 
 def packed_rows(p: DecodeParameters, rows: np.ndarray) -> np.ndarray:

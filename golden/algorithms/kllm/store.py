@@ -7,7 +7,6 @@ from golden.algorithms.kllm.calibration import calibration_samples, tuning_sampl
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.lm.model import Llama
 from golden.lm.tokenizer import Tokenizer
-from golden.lm.weights import Config
 
 
 def quantized_model(
@@ -50,17 +49,3 @@ def quantized_model(
         progress=lambda text: progress(f"quantising, once: {text} …"),
         **options,
     )
-
-
-def matrix_shapes(config: Config) -> dict[str, tuple[int, int]]:
-    """(K, N) of a layer's matrices by name, in the order of their products."""
-    q, kv = config.heads * config.d, config.kv_heads * config.d
-    return {
-        "wq": (config.dim, q),
-        "wk": (config.dim, kv),
-        "wv": (config.dim, kv),
-        "wo": (q, config.dim),
-        "gate": (config.dim, config.ffn),
-        "up": (config.dim, config.ffn),
-        "down": (config.ffn, config.dim),
-    }

@@ -25,7 +25,7 @@ ATTENTION = (
     "baseline.h2o_core",
 )
 """Blocks that compute a layer's attention."""
-LINEAR = ("kllm.kllm_core",)
+LINEAR = ("kllm.kllm_core", "veda.veda_core")
 """Blocks that compute a layer's matrix products."""
 OPTIONS = (*topick.OPTIONS, *unicaim.OPTIONS)
 """Options that engines add to the common ones."""
@@ -55,4 +55,5 @@ def _engine(kind: str, block: str, known: tuple[str, ...]):
     require_one_of(kind, block, [*known, NONE])
     if block == NONE:
         return None
-    return importlib.import_module(f"sim.commands.engines.{block}").engine
+    module = importlib.import_module(f"sim.commands.engines.{block}")
+    return getattr(module, "products", module.engine) if kind == "linear" else module.engine

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import numpy as np
 
 from golden.algorithms.attention import DecodeAttention
-from golden.algorithms.kllm.model import QuantizedLlama
+from golden.lm.model import Llama
 from golden.lm.weights import Config
 from hw.parameters import Parameters, require
 from sim.commands.engines.part import LayerRun, RtlPart
@@ -153,7 +153,7 @@ class AttentionEngine(ABC, Generic[P]):
         timing: MemoryTiming = FASTEST,
         check: bool = True,
         submit: Callable[[int], Submit] = lambda layer: at_once,
-        quantised: QuantizedLlama | None = None,
+        quantised: Llama | None = None,
         **options: Any,
     ) -> Sequence[RtlAttention]:
         """One for each layer, with the same compiled design inside; `submit` gives each its own.

@@ -59,9 +59,12 @@ class DecodeAttention(Fp16Attention[P]):
         p = cast(P, run.design.parameters)  # the design is of this block
         # Layers on the same core share its steps.
         beside = cast("DecodeAttention | None", run.beside)
-        steps = self.bench(p) if beside is None else beside._steps
-        self._steps = steps
+        self._steps = self.make_steps(run) if beside is None else beside._steps
         super().__init__(run, {NAME: self._steps.memory()}, p.d)
+
+    def make_steps(self, run: LayerRun) -> DecodeBench:
+        """No steps yet, of another core."""
+        return self.bench(cast(P, run.design.parameters))
 
     @abstractmethod
     def command(self, token: int) -> dict[str, int]:
@@ -87,7 +90,7 @@ class DecodeAttention(Fp16Attention[P]):
         """The step by the bit-exact model; by the RTL too, but perhaps later."""
         number = len(self._steps.results)
         result = self._steps.add(*rows, **command)
-        stimulus = self._steps.stimulus([], since=number)
+        stimulus = self._steps.stimulus([], since=number, memory=False)
         self._submit(partial(self._compared, token, stimulus))
         return result.o, stimulus.outputs["report"]
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
-from golden.algorithms.kllm.model import QuantizedLlama
+from golden.lm.model import Llama
 from hw.parameters import Parameters
 from sim.commands.engines.difference import Difference
 from sim.commands.engines.workers import Submit, at_once
@@ -37,7 +37,7 @@ class LayerRun:
     submit
         Runs what the language model need not wait for: a step's RTL, or the checks of its outputs.
     quantised
-        The quantised model, where the same block computes its matrix products.
+        The model in the block's arithmetic, where the same block computes its matrix products.
     beside
         Another layer's part, which runs on the same instance of the block; None: this one has its
         own.
@@ -48,7 +48,7 @@ class LayerRun:
     timing: MemoryTiming = FASTEST
     check: bool = True
     submit: Submit = at_once
-    quantised: QuantizedLlama | None = None
+    quantised: Llama | None = None
     beside: "RtlPart | None" = None
 
     def parameters(self, kind: type[P]) -> P:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from golden.algorithms.kllm.model import QuantizedLlama
 from golden.lm.model import Llama
 from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config
+from sim.commands.engines.part import RtlPart
 from sim.commands.engines.workers import Submit
 from sim.core.design import Design
 from sim.core.dram.timing import DramUse
@@ -36,7 +36,7 @@ class Products(Part, Protocol):
 
 
 class ProductEngine(Protocol):
-    """Matrix products of a quantised model by a block."""
+    """Matrix products of a model in the block's arithmetic."""
 
     def parameters(self, config: Config, rows: int) -> Any: ...
 
@@ -49,13 +49,16 @@ class ProductEngine(Protocol):
         about: dict,
         parameters: Any,
         progress: Callable[[str], None] = ...,
-    ) -> QuantizedLlama: ...
+    ) -> Llama: ...
 
     def layers(
         self,
         design: Design,
-        quantised: QuantizedLlama,
+        quantised: Llama,
         timing: MemoryTiming = ...,
         check: bool = ...,
         submit: Callable[[int], Submit] = ...,
-    ) -> Sequence[Products]: ...
+        beside: RtlPart | None = ...,
+    ) -> Sequence[Products]:
+        """Products of each layer; `beside` is attention on the same block, which they may join."""
+        ...

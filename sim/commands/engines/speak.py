@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from golden.algorithms.attention import DecodeAttention
-from golden.algorithms.kllm.model import QuantizedLlama
 from golden.lm.commands import open_model
 from golden.lm.model import Llama
 from golden.lm.model import generate as generate_dense
@@ -123,7 +122,7 @@ class Speaker:
             self.dense = in_memory(model)
             self._designs = designs
             self._speaking: Llama = self.dense
-            self._quantised: QuantizedLlama | None = None
+            self._quantised: Llama | None = None
             if products is not None:
                 p = self.parameters[request.linear]
                 quantised = products.quantise(model, self.tokenizer, self.about, p, status)
@@ -191,6 +190,7 @@ class Speaker:
                 request.memory,
                 request.check == "all",
                 workers.of_layer,
+                rtl[0] if rtl and request.linear == request.attention else None,
             )
         return _Parts(rtl or self.dense.dense(), rtl, layers)
 

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from golden.algorithms.kllm.attention import OUTLIERS
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.kllm.quantize import outlier_count
-from golden.algorithms.kllm.store import matrix_shapes, quantized_model
+from golden.algorithms.kllm.store import quantized_model
 from golden.kllm.kllm_core import parts_of
 from golden.lm.model import Llama
 from golden.lm.tokenizer import Tokenizer
-from golden.lm.weights import Config
+from golden.lm.weights import Config, matrix_shapes
 from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import require
 from sim.commands.engines.attention import AttentionEngine, require_tokens
 from sim.commands.engines.kllm.attention import KllmAttention, words_of_attention
 from sim.commands.engines.kllm.layer_products import HEAD, STEPS, KllmLayer, products_of
-from sim.commands.engines.part import LayerRun
+from sim.commands.engines.part import LayerRun, RtlPart
 from sim.commands.engines.workers import Submit, at_once
 from sim.core.design import Design
 from sim.core.memory import FASTEST, MemoryTiming
@@ -137,15 +137,17 @@ class KllmEngine(AttentionEngine[KllmCoreParameters]):
     def layers(
         self,
         design: Design,
-        quantised: QuantizedLlama,
+        quantised: Llama,
         timing: MemoryTiming = FASTEST,
         check: bool = True,
         submit: Callable[[int], Submit] = lambda layer: at_once,
+        beside: RtlPart | None = None,
     ) -> list[KllmLayer]:
         """One for each layer, and one for the output matrix if that is quantised.
 
         All have the same compiled design inside; `submit` gives each its own.
         """
+        assert isinstance(quantised, QuantizedLlama)
         layers = quantised.config.layers
         return [
             KllmLayer(
@@ -157,7 +159,7 @@ class KllmEngine(AttentionEngine[KllmCoreParameters]):
 
     def attention(self, run: LayerRun, rows: int) -> KllmAttention:
         model = run.quantised
-        assert model is not None  # as the block computes the products too
+        assert isinstance(model, QuantizedLlama)  # as the block computes the products too
         return KllmAttention(run, model.config, rows, model.codebooks[run.layer])
 
 

@@ -1,0 +1,104 @@
+"""A Llama model whose layers' products and norms are VEDA's, in FP16 (VEDA, IV-A and IV-B)."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from golden.lm.model import Llama
+from golden.lm.weights import Layer
+from golden.veda.veda_core import VedaCore
+
+STEPS = (("wq", "wk", "wv"), ("wo",), ("gate", "up"), ("down",))
+"""Matrices of one input, which are multiplied together: their columns follow each other."""
+
+NORMED = (0, 2)
+"""Steps whose vectors are normalised."""
+
+
+class HalfLlama(Llama):
+    """A model with FP16 matrices, multiplied as :meth:`golden.veda.veda_core.VedaCore.product`.
+
+    A norm's gain is in the rows of the matrices that follow, and the norm in the product.
+    Embedding, RoPE, SiLU, sums of the residual stream, the last norm and the output matrix are in
+    float32.
+
+    model
+        The model in floats.
+    d
+        Columns of a block.
+    accumulator, add_stages
+        As in :class:`golden.veda.veda_core.VedaCore`.
+
+    ``matrices[layer][step]`` is ``float16[blocks, rows, d]``; a matrix whose columns do not fill
+    its last block is filled up by zeros.
+    """
+
+    def __init__(
+        self, model: Llama, d: int, accumulator: str = "fp32", add_stages: int = 2
+    ) -> None:
+        super().__init__(model.weights)
+        c = self.config
+        self.norm = np.float32(1 / c.dim), np.float32(c.norm_eps)
+        self.core = VedaCore(2, accumulator=accumulator, add_stages=add_stages)
+        self.matrices = [self._folded(model.weights.layers[index], d) for index in range(c.layers)]
+        shapes = {name: getattr(model.weights.layers[0], name).shape for name in sum(STEPS, ())}
+        self.columns = {name: columns for name, (_, columns) in shapes.items()}
+        self.d = d
+
+    def _folded(self, layer: Layer, d: int) -> list[np.ndarray]:
+        gains = {0: layer.attn_norm, 2: layer.ffn_norm}
+        found = []
+        for step, names in enumerate(STEPS):
+            blocks = []
+            for name in names:
+                w = getattr(layer, name)
+                w = w * gains[step][:, None] if step in gains else w
+                w = np.pad(w, ((0, 0), (0, -w.shape[1] % d))).astype(np.float16)
+                blocks += np.split(w, w.shape[1] // d, axis=1)
+            found.append(np.stack(blocks))
+        return found
+
+    def normalise(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
+        """The last norm alone; those of layers are in their products."""
+        return super().normalise(x, gain) if gain is self.weights.norm else x
+
+    def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
+        return HalfProducts(self, lambda step, x: self.product(index, step, x)).multiply
+
+    def product(self, layer: int, step: int, x: np.ndarray) -> np.ndarray:
+        """``float16[blocks vectors, d]`` of ``float16 x [vectors, rows]``."""
+        norm = self.norm if step in NORMED else None
+        return self.core.product(x, self.matrices[layer][step], norm).o
+
+
+class HalfProducts:
+    """Products of a layer by name, of which those of one step are computed together.
+
+    product
+        Results ``float16[blocks vectors, d]`` of a step's number and ``float16 x [vectors, rows]``.
+    """
+
+    def __init__(self, model: HalfLlama, product: Callable[[int, np.ndarray], np.ndarray]):
+        self._model, self._product = model, product
+        self._ready: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # input and result by name
+
+    def multiply(self, name: str, x: np.ndarray) -> np.ndarray:
+        """``float32[vectors, columns]`` of ``x [vectors, rows]``."""
+        given, result = self._ready.pop(name, (None, np.empty(0)))
+        if given is not x:
+            step = next(number for number, names in enumerate(STEPS) if name in names)
+            self._ready = dict(self._together(step, x))
+            _, result = self._ready.pop(name)
+        return result
+
+    def _together(self, step: int, x: np.ndarray):
+        """Each matrix of a step with the input and its result."""
+        d, half = self._model.d, x.astype(np.float16)
+        o = self._product(step, half).reshape(-1, len(x), d).astype(np.float32)
+        first = 0
+        for name in STEPS[step]:
+            columns = self._model.columns[name]
+            blocks = -(-columns // d)
+            y = o[first : first + blocks].transpose(1, 0, 2).reshape(len(x), -1)
+            yield name, (x, y[:, :columns])
+            first += blocks

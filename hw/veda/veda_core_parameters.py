@@ -1,0 +1,372 @@
+"""Parameters of VEDA's core: sizes, payloads, cycles (VEDA, section V and Fig. 7)."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from amaranth.lib import data
+
+from hw.attention.decode_core import DecodeParameters
+from hw.attention.product_array import PeArrayParameters
+from hw.attention.special_function_unit import (
+    DRAIN_CYCLES,
+    Operation,
+    SpecialFunctionUnitParameters,
+)
+from hw.parameters import require
+from hw.stream.sequential_reader import SequentialReaderParameters
+from hw.veda.compared_rows import ComparedRowsParameters
+from hw.veda.product_sequence import ProductParameters
+from hw.veda.row_map import RowMapParameters
+from hw.veda.scheduler import SchedulerParameters
+from hw.veda.tree_array import TreeArrayParameters
+
+TILE = 8
+"""Scores in a tile of the softmax: it adds as many cycles to a head."""
+
+DATAFLOWS = {"flexible": 0, "tree": 1, "tree_double": 2}
+"""The array's dataflows, and the tiles of the transpose buffer that each needs."""
+
+SCHEDULINGS = ("element_serial", "separate")
+
+
+class StepWork(NamedTuple):
+    """The work of a step, for :meth:`VedaCoreParameters.cycles`.
+
+    slots
+        Live slots, the new one included.
+    heads, group
+        Number of query heads, and of those that share a kv head.
+    votes, evictions
+        Whether the step casts votes; number of slots evicted at its end.
+    context
+        Its context.
+    """
+
+    slots: int
+    heads: int
+    group: int
+    votes: bool
+    evictions: int
+    context: int = 0
+
+
+class ProductWork(NamedTuple):
+    """The work of a matrix product, for :meth:`VedaCoreParameters.cycles`.
+
+    rows, vectors, blocks
+        Elements of a vector, number of vectors, blocks of d columns.
+    norm
+        Whether the vectors are normalised first.
+    """
+
+    rows: int
+    vectors: int
+    blocks: int
+    norm: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class VedaCoreParameters(DecodeParameters):
+    """
+    rows, columns, arrays
+        Size of the array; the product, d, is the number of elements in a row.
+    capacity, heads, kv_heads, depth, position_bits, count_bits
+        See :class:`SchedulerParameters`. The capacity includes the new token's row, so at most
+        capacity - 1 rows are kept between steps. A run of K, or of V, of at most `depth` rows is
+        read once for the heads that share it; `depth` rows are also requested ahead.
+    contexts
+        Number of caches, such as the layers of each sequence. Their rows are in the memory; counts
+        of votes, lengths and maps are in the core.
+    vector
+        Number of elements of a vector that a matrix is multiplied by, at most; 0: the core computes
+        attention alone.
+    tokens
+        Number of vectors of a product, at most, that share the matrix's rows.
+    normed
+        Number of elements of a vector that is normalised, at most.
+    weights
+        Number of rows of matrices in the memory, after the caches'.
+    parallel
+        Number of query heads, 1 to `heads`, whose keys go through the array before their values;
+        the softmax has room for their scores. As many heads of a kv head share its rows.
+    accumulator, multiply_stages
+        See :class:`PeArrayParameters`.
+    dataflow
+        ``flexible``, or for comparison ``tree`` and ``tree_double``: :class:`TreeArray` with one
+        tile or two.
+    scheduling
+        ``element_serial``, or for comparison ``separate``: the softmax begins after the last score,
+        and the product with V after the last probability.
+    """
+
+    rows: int = 8
+    columns: int = 8
+    arrays: int = 1
+    capacity: int = 256
+    heads: int = 9
+    kv_heads: int = 3
+    depth: int = 512
+    accumulator: str = "fp32"
+    position_bits: int = 24
+    count_bits: int = 16
+    dataflow: str = "flexible"
+    scheduling: str = "element_serial"
+    multiply_stages: int = 1
+    parallel: int = 3
+    contexts: int = 1
+    vector: int = 0
+    tokens: int = 1
+    normed: int = 0
+    weights: int = 0
+
+    def __post_init__(self):
+        for name, known in (("dataflow", DATAFLOWS), ("scheduling", SCHEDULINGS)):
+            value = getattr(self, name)
+            require(value in known, f"{name} must be one of {', '.join(known)}", value)
+        # Built here, as each checks its own.
+        _ = self.array, self.schedule, self.softmax, self.product
+        require(self.array.lanes >= 2, "rows, columns and arrays must make 2 or more", self.rows)
+        compared = self.dataflow != "flexible" or self.scheduling != "element_serial"
+        rule = "parallel must be 1 with another dataflow or scheduling"
+        require(self.parallel == 1 or not compared, rule, self.parallel)
+        rule = "vector must be 0 with another dataflow or scheduling"
+        require(self.vector == 0 or not compared, rule, self.vector)
+        rule = "weights must be at least 1 with products, and else 0"
+        require((self.weights > 0) == (self.vector > 0), rule, self.weights)
+
+    @classmethod
+    def presets(cls) -> dict[str, "VedaCoreParameters"]:
+        return {
+            "small": cls(
+                2, 2, 2, 32, 4, 2, 16, position_bits=8, count_bits=4, parallel=2, contexts=2
+            ),
+            "default": cls(),
+            # The whole accelerator, and small.
+            "products": cls(
+                *(2, 2, 2, 32, 4, 2, 16),
+                position_bits=8,
+                count_bits=4,
+                parallel=2,
+                contexts=2,
+                vector=40,
+                tokens=2,
+                normed=24,
+                weights=512,
+            ),
+            "paper": cls(8, 8, 2, 4096, 32, 32, 1024, parallel=2),
+        }
+
+    @cached_property
+    def array(self) -> PeArrayParameters | TreeArrayParameters:
+        sizes = self.rows, self.columns, self.arrays, self.accumulator, self.multiply_stages
+        tiles = DATAFLOWS[self.dataflow]
+        return TreeArrayParameters(*sizes, tiles=tiles) if tiles else PeArrayParameters(*sizes)
+
+    @cached_property
+    def schedule(self) -> SchedulerParameters:
+        return SchedulerParameters(
+            self.kv_heads,
+            self.depth,
+            self.capacity,
+            self.heads,
+            self.position_bits,
+            self.count_bits,
+            self.parallel,
+            self.contexts,
+        )
+
+    @cached_property
+    def softmax(self) -> SpecialFunctionUnitParameters:
+        return SpecialFunctionUnitParameters(max(self.capacity, self.normed), TILE, self.parallel)
+
+    @cached_property
+    def product(self) -> ProductParameters:
+        """Parameters of matrix products."""
+        return ProductParameters(self.vector, self.tokens, self.normed, self.address_width)
+
+    @property
+    def address_width(self) -> int:
+        """Width of a row's address; matrices' rows follow the caches'."""
+        return (self.schedule.cached_rows + self.weights - 1).bit_length()
+
+    @cached_property
+    def reader(self) -> SequentialReaderParameters:
+        longest = max(self.capacity, self.vector)
+        return SequentialReaderParameters(
+            address_width=self.address_width, depth=self.depth, longest=longest
+        )
+
+    @property
+    def times(self) -> int:
+        """Number of times that a run is read, at most."""
+        return max(self.parallel, self.tokens)
+
+    @cached_property
+    def attention(self) -> ComparedRowsParameters:
+        separate = self.scheduling == "separate"
+        products = self.tokens if self.vector else 0
+        return ComparedRowsParameters(
+            self.array, self.softmax, products=products, separate=separate, heads=self.heads
+        )
+
+    def head_cycles(self, slots: int) -> int:
+        """Cycles from a head's first key offered to its result accepted, without stalls."""
+        return self.attention.head_cycles(slots)
+
+    @cached_property
+    def latency(self) -> int:
+        """Cycles of a head besides two for each slot, with 8 slots or more."""
+        return self.head_cycles(TILE) - 2 * TILE
+
+    @property
+    def idle_bound(self) -> int:
+        """The votes of a step, or a ``separate`` softmax, over `capacity` slots."""
+        return max(self.schedule.voting.idle_bound, self.attention.softmax_cycles(self.capacity))
+
+    def cycles(self, steps: Sequence, memory_latency: int = 1, pause: int = 0) -> int:
+        """Cycles from the first command offered to the last result or report accepted.
+
+        Without stalls: the memory answers in `memory_latency` cycles, at most depth - 3, or with
+        l slots min(depth, RUNS l) - 3; rows of q, k and v are valid in time, and so are commands,
+        or `pause` cycles after a step's last beat. Exact but for :meth:`tolerance`.
+
+        steps
+            Each a :class:`StepWork`, or its fields, a :class:`ProductWork`, or None for a command
+            that is refused.
+        """
+        attention, voting, order = self.attention, self.schedule.voting, self.schedule.order
+        idle = 0  # when a command may be accepted
+        free: dict[int, int] = {}  # the same for a context's
+        key = 0  # when the array may take the next head's first key
+        outer = 0  # when it may take the next outer product's first row
+        taken = reported = swap = -RowMapParameters.SWAP_CYCLES
+        offered = 0  # when the command is offered to the parts that need not wait for runs
+        ready = 0  # when elements of the next product's vectors may enter the norm
+        end = 0  # when the last head's result is offered
+        fetched = self.FETCH_CYCLES + memory_latency + 1  # from a run to its first row
+        for step in steps:
+            if step is None:
+                error = max(idle, reported) + 1
+                idle, end = error + 1, max(end, error)
+                continue
+            if isinstance(step, ProductWork):
+                rows = self.array.outer_product(step.rows)
+                first = max(outer, idle - 1 + fetched)
+                elements = max(offered + 2, ready)
+                last, ready = self._vectors(step, elements, first)
+                offered = max(offered, idle) + 1
+                end, key = last + rows.result, last + rows.next_row
+                outer = last + step.rows - 1 + self.array.outer_end_cycles
+                idle += 2 + (step.blocks - 1) * self.requests(step)
+            else:
+                work = StepWork(*step)
+                slots, heads, group, votes, evictions, context = work
+                # The voting engine takes a command when it has reported the step before.
+                command = max(idle, free.get(context, 0), taken + 1)
+                taken = max(command, reported) + 1
+                offered = command + 1
+                # The token joins when the map has done the last swap; then its rows are written.
+                join = command + 1
+                if swap < join:
+                    join = max(join, swap + RowMapParameters.SWAP_CYCLES)
+                run = join + 1 + 2 * -(-heads // group)
+                key = max(key, run + fetched)
+                for turn in order.turns(heads, group):
+                    times = attention.turn(key, turn, slots, hold=taken + 2)
+                    key, end = times.next_key, max(end, times.result)
+                outer = times.last_row + self.array.outer_end_cycles
+                ready = times.last_row - self.READ_AHEAD
+                # The sequence ends with the last run, when the rows before have been requested.
+                last_run = self._requests(slots, order.batches(heads, group)[-1])
+                idle = run + self.rows_read(work) - last_run + 2
+                counting = voting.step_cycles(slots, heads, votes, evictions) - 2 - heads * slots
+                reported = times.last_row + counting
+                free[context] = reported + 1
+                if evictions:
+                    swap = reported
+                end = max(end, reported)
+            if pause:
+                idle = offered = end + pause
+        return end + 1
+
+    def _requests(self, rows: int, times: int) -> int:
+        """Number of rows that a run requests."""
+        return rows if rows <= self.depth else rows * times
+
+    def requests(self, work: ProductWork) -> int:
+        """Number of rows that a product requests for each block."""
+        return self._requests(work.rows, work.vectors)
+
+    def _vectors(self, work: ProductWork, element: int, first: int) -> tuple[int, int]:
+        """When a product's last block begins with its last vector's first row; when all of its
+        vectors are in the buffer.
+
+        element, first
+            When the first element may be accepted, and the first row.
+        """
+        period = work.rows - 1 + self.array.outer_end_cycles
+        if not work.norm:
+            last = first + (work.blocks * work.vectors - 1) * period
+            return last, element + work.rows * work.vectors
+        # A vector is normalised when the one before has been.
+        reduction = self.softmax.reduction_cycles(work.rows, Operation.RMS_NORM)
+        for vector in range(work.vectors):
+            read = element + work.rows - 1 + reduction
+            element = read + max(work.rows, DRAIN_CYCLES)
+            first = max(first + (vector > 0) * period, read + self.NORMED_CYCLES)
+        return first + (work.blocks - 1) * work.vectors * period, element
+
+    READ_AHEAD = 20
+    """Cycles from a probability being read from the softmax's buffer to its use, at most."""
+
+    NORMED_CYCLES = 10
+    """Cycles from an element being read, to be normalised, to its use by the array."""
+
+    def tolerance(self, steps: Sequence) -> tuple[int, int]:
+        """Cycles that steps may take fewer, and more, than :meth:`cycles` says.
+
+        None for a product alone, and for steps of one context. Beside others, a step's writes and
+        changes of the map keep rows of the step before from being requested; vectors wait for the
+        special function unit and for room.
+        """
+        work = [step for step in steps if step is not None]
+        products = [step for step in work if isinstance(step, ProductWork)]
+        attention = [step for step in work if isinstance(step, StepWork)]
+        if len(work) < 2 or (not products and len({step.context for step in attention}) < 2):
+            return 0, 0
+        writes = sum(2 * -(-step.heads // step.group) for step in attention)
+        changes = RowMapParameters.SWAP_CYCLES * len(work)
+        norms = [step for step in products if step.norm]
+        elements = sum(step.rows * step.vectors + 2 * self.READ_AHEAD for step in norms)
+        return self.READ_AHEAD * len(norms), writes + changes + elements
+
+    def rows_read(self, step: StepWork) -> int:
+        """Number of rows that a step reads from the memory, of K and V."""
+        batches = self.schedule.order.batches(step.heads, step.group)
+        return 2 * step.slots * (len(batches) if step.slots <= self.depth else step.heads)
+
+    FETCH_CYCLES = 4
+    """Cycles from a run's start to its first row at the array, besides the memory's latency."""
+
+    @property
+    def d(self) -> int:
+        return self.array.lanes
+
+    @property
+    def row_layout(self) -> data.ArrayLayout:
+        return self.array.query_layout
+
+    @property
+    def command_layout(self) -> data.StructLayout:
+        fields = {name: field.shape for name, field in self.schedule.command_layout}
+        return data.StructLayout(fields | self.product.command_fields)
+
+    @property
+    def report_layout(self) -> data.StructLayout:
+        return self.schedule.report_layout
+
+    @property
+    def output_layout(self) -> data.StructLayout:
+        return self.attention.output_layout

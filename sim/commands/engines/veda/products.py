@@ -1,0 +1,173 @@
+"""Matrix products and norms of a language model on VEDA's core (VEDA, IV-A and IV-B)."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+
+from golden.algorithms.veda.half_model import NORMED, STEPS, HalfLlama, HalfProducts
+from golden.lm.model import Llama
+from golden.lm.tokenizer import Tokenizer
+from golden.lm.weights import Config, matrix_shapes
+from hw.parameters import require
+from hw.veda.veda_core_parameters import ProductWork, VedaCoreParameters
+from sim.commands.engines.part import LayerRun, RtlPart
+from sim.commands.engines.veda.attention import VedaAttention, VedaEngine, steps_of
+from sim.commands.engines.workers import Submit, at_once
+from sim.core.design import Design
+from sim.core.memory import FASTEST, MemoryTiming
+from sim.testbenches.memory import NAME
+from sim.testbenches.veda.core_steps import Steps, input_streams, offer_product
+
+DEPTH, TOKENS = 1024, 8
+"""Rows in the core's buffer, as in the paper; tokens of a prompt that share a matrix's rows."""
+
+
+class VedaLayer(RtlPart[VedaCoreParameters]):
+    """Products of one layer, by RTL and by the bit-exact model.
+
+    A prompt's vectors share the rows of the matrices, as many as the core takes. ``cycles`` has
+    those of each token's four steps; vectors that share rows are counted with the last of them.
+
+    steps
+        What the core has computed so far, for all layers.
+    attention
+        The first layer's attention on the same core, if it is.
+    """
+
+    block = "veda.veda_core"
+
+    def __init__(
+        self, run: LayerRun, model: HalfLlama, steps: Steps, attention: VedaAttention | None
+    ):
+        super().__init__(run, {NAME: steps.memory()} if run.beside is None else {})
+        self._model, self._steps = model, steps
+        self._attention = attention
+        self.multiply = HalfProducts(model, self._product).multiply
+        self.cycles: list[list[int]] = []
+        self._tokens = [0] * len(STEPS)  # that each step has had
+        sizes = [matrix.size // self._p.d for layer in model.matrices for matrix in layer]
+        before = run.layer * len(STEPS)
+        self._first = [sum(sizes[: before + step]) for step in range(len(STEPS))]
+
+    def _product(self, step: int, x: np.ndarray) -> np.ndarray:
+        """``float16[blocks vectors, d]`` of ``x [vectors, rows]``."""
+        found = []
+        blocks = len(self._model.matrices[self._layer][step])
+        for first in range(0, len(x), self._p.tokens):
+            part = x[first : first + self._p.tokens]
+            if self._attention is not None:
+                work = ProductWork(x.shape[1], len(part), blocks, step in NORMED)
+                self._attention.weight_rows += blocks * self._p.requests(work)
+            self._tokens[step] += len(part)
+            while len(self.cycles) < self._tokens[step]:
+                self.cycles.append([0] * len(STEPS))
+            run = self._modelled if self._check else self._unchecked
+            o = run(self._tokens[step] - 1, step, part)
+            found.append(o.reshape(-1, len(part), self._p.d))
+        return np.concatenate(found, axis=1).reshape(-1, self._p.d)
+
+    def _modelled(self, token: int, step: int, x: np.ndarray) -> np.ndarray:
+        """By the bit-exact model; by the RTL too, but perhaps later."""
+        number, blocks = len(self._steps.results), len(self._model.matrices[self._layer][step])
+        norm = self._model.norm if step in NORMED else None
+        result = self._steps.add_product(x, self._first[step], blocks, norm)
+        stimulus = self._steps.stimulus([], since=number, memory=False)
+
+        def run() -> None:
+            outcome = self._compared(token, stimulus, where=f"matrix {' '.join(STEPS[step])}: ")
+            self.cycles[token][step] = outcome.cycles
+
+        self._submit(run)
+        return result.o
+
+    def _unchecked(self, token: int, step: int, x: np.ndarray) -> np.ndarray:
+        """By the RTL alone."""
+        inputs, (vectors, rows) = input_streams(self._p), x.shape
+        blocks = len(self._model.matrices[self._layer][step])
+        norm = self._model.norm if step in NORMED else None
+        offer_product(inputs, 0, self._p, (rows, vectors, blocks), self._first[step], norm)
+        inputs.add("x", 0, {"payload": x.reshape(-1)})
+        outcome = self._rtl(token, inputs.packed(), {"o": blocks * vectors})
+        self.cycles[token][step] = outcome.cycles
+        return self._half(outcome, "o", "o", self._p.d)
+
+    def bytes_moved(self) -> dict[str, int]:
+        """Bytes that the core has read; none beside attention, which counts those of both."""
+        use = self._session.uses()[NAME] if self._opened else None
+        return {"weights_read": use.bytes_read if use else 0}
+
+
+class VedaProducts(VedaEngine):
+    """Products and norms of all layers, and attention, on one core."""
+
+    def parameters(self, config: Config, rows: int = 0) -> VedaCoreParameters:
+        """A core of a context for each layer, with all layers' matrices in its memory."""
+        core = super().parameters(config, rows)
+        shapes = matrix_shapes(config)
+        return dataclasses.replace(
+            core,
+            depth=DEPTH,
+            contexts=config.layers,
+            vector=max(shape[0] for shape in shapes.values()),
+            tokens=TOKENS,
+            normed=config.dim,
+            weights=weight_rows(config, core.d),
+        )
+
+    def require_fit(
+        self, p: VedaCoreParameters, config: Config, rows: int = 0, tokens: int = 0
+    ) -> None:
+        super().require_fit(p, config, rows, tokens)
+        rule = f"contexts must be at least {config.layers}, the model's layers"
+        require(p.contexts >= config.layers, rule, p.contexts)
+        longest = max(shape[0] for shape in matrix_shapes(config).values())
+        require(p.vector >= longest, f"vector must be at least {longest}", p.vector)
+        require(p.normed >= config.dim, f"normed must be at least {config.dim}", p.normed)
+        least = weight_rows(config, p.d)
+        require(p.weights >= least, f"weights must be at least {least}", p.weights)
+
+    def quantise(
+        self,
+        model: Llama,
+        tokenizer: Tokenizer,
+        about: dict,
+        parameters: VedaCoreParameters,
+        progress: Callable[[str], None] = lambda text: None,
+    ) -> HalfLlama:
+        """The model as the core computes it."""
+        progress("matrices in FP16 …")
+        array = parameters.array
+        return HalfLlama(model, parameters.d, array.accumulator, array.add_stages)
+
+    def layers(
+        self,
+        design: Design,
+        quantised: Llama,
+        timing: MemoryTiming = FASTEST,
+        check: bool = True,
+        submit: Callable[[int], Submit] = lambda layer: at_once,
+        beside: RtlPart | None = None,
+    ) -> list[VedaLayer]:
+        """One for each layer, all on one core: that of attention, if attention is on this block."""
+        assert isinstance(quantised, HalfLlama)
+        attention = beside if isinstance(beside, VedaAttention) else None
+        if attention is not None:
+            rule = "check must be all or none where one core computes attention and products"
+            require(attention._check == check, rule, "attention")
+            steps = attention._steps
+        else:
+            steps = steps_of(cast(VedaCoreParameters, design.parameters), quantised)
+        found: list[VedaLayer] = []
+        for layer in range(quantised.config.layers):
+            other = attention or (found[0] if found else None)
+            run = LayerRun(design, layer, timing, check, submit(0), quantised, other)
+            found.append(VedaLayer(run, quantised, steps, attention))
+        return found
+
+
+def weight_rows(config: Config, d: int) -> int:
+    """Rows of d elements of all layers' matrices."""
+    shapes = matrix_shapes(config).values()
+    return config.layers * sum(rows * -(-columns // d) for rows, columns in shapes)

@@ -1,0 +1,171 @@
+"""Steps and products of VEDA's core with their results, operands and memory."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from golden.arith.formats import to_bits
+from golden.attention.decode_core import StepResult
+from golden.veda.veda_core import VedaCore
+from golden.veda.voting_engine import VoteReport
+from hw.arith.float_format import FP16
+from hw.veda.veda_core_parameters import ProductWork, StepWork, VedaCoreParameters
+from sim.core.stimulus import Stimulus
+from sim.core.streams import Streams
+from sim.testbenches.decode import DecodeBench, outputs_of
+
+
+class Steps(DecodeBench[VedaCoreParameters]):
+    """Steps and products of the core; ``core`` is its bit-exact model after them.
+
+    kept
+        Positions of the context's slots after each step.
+    weights
+        ``float16[weights, d]``: rows of matrices in the memory.
+    """
+
+    def __init__(self, parameters: VedaCoreParameters):
+        super().__init__(parameters)
+        p = parameters
+        self.core = VedaCore(
+            p.capacity,
+            accumulator=p.accumulator,
+            add_stages=p.array.add_stages,
+            tile=p.softmax.tile,
+            count_bits=p.count_bits,
+            tree=p.dataflow != "flexible",
+            heads=p.heads,
+            kv_heads=p.kv_heads,
+            contexts=p.contexts,
+            normed=p.normed,
+        )
+        self.weights = np.zeros((p.weights, p.d), np.float16)
+        self.kept: list[np.ndarray] = []
+        # The memory's row of each slot used in the sequence of a context.
+        self._rows: list[list[int]] = [[] for _ in range(p.contexts)]
+        shape = (p.contexts, 1 << p.order.head_bits, 2, p.capacity, p.d)
+        self._written = np.zeros(shape, np.float16)
+
+    def length(self, restart: bool, context: int = 0) -> int:
+        """Slots of the context's next step, the new one included."""
+        return 1 if restart else self.core.contexts[context].length + 1
+
+    def model_step(self, q, k, v, group: int, **command: Any) -> StepResult:
+        context = command.get("context", 0)
+        vote = command.pop("vote")
+        result = self.core.step(q, k, v, group=group, vote_cast=vote, **command)
+        if not result.refused:
+            self._write(context, k, v, result)
+        existing = self.core.contexts[context : context + 1]
+        self.kept += [cache.engine.positions.copy() for cache in existing] or [np.empty(0)]
+        return result
+
+    def work_of(self, result: StepResult, heads: int, group: int, command: Mapping) -> StepWork:
+        evictions = sum(report.evict for report in result.reports)
+        votes = command["vote"] and not result.reports[0].invalid
+        context = command.get("context", 0)
+        return StepWork(result.p.shape[1], heads, group, votes, evictions, context)
+
+    def _write(self, context: int, k, v, result: StepResult) -> None:
+        """New rows into the slot's row of the memory; evicted slots swap rows with the last."""
+        slot, rows = result.p.shape[1] - 1, self._rows[context]
+        if slot == 0:
+            rows.clear()
+        if slot == len(rows):
+            rows.append(slot)
+        self._written[context, : len(k), :, rows[slot]] = np.stack([k, v], axis=1)
+        for report in result.reports:
+            if report.evict:
+                one, other = report.slot, report.length
+                rows[one], rows[other] = rows[other], rows[one]
+
+    def stored(self) -> np.ndarray:
+        p = self.parameters
+        if p.vector:  # rows of matrices follow
+            return np.concatenate([self._written.reshape(-1, p.d), self.weights])
+        # There are no rows after the last kv head's of the last context.
+        heads = self._written.reshape(-1, 2, p.capacity, p.d)
+        return heads[: ((p.contexts - 1) << p.order.head_bits) + p.kv_heads]
+
+    def initial(self, rows: int) -> np.ndarray:
+        found = super().initial(rows)
+        if len(self.weights):  # as `packed_rows` packs them, but these may be very many
+            found[-len(self.weights) :] = self.weights.view(np.uint32)
+        return found
+
+    def stimulus(self, notes: list[str], since: int = 0, memory: bool = True) -> Stimulus:
+        stimulus = super().stimulus(notes, since, memory)
+        fewer, more = self.parameters.tolerance(self.work[since:])
+        band = stimulus.cycles - fewer, stimulus.cycles + more
+        return dataclasses.replace(stimulus, band=band)
+
+    def input_streams(self) -> Streams:
+        return input_streams(self.parameters)
+
+    def add_product(
+        self,
+        x: np.ndarray,
+        first: int,
+        blocks: int,
+        norm: tuple[np.float32, np.float32] | None = None,
+    ) -> StepResult:
+        """Vectors ``x`` [vectors, rows], float16, times a matrix in ``weights``.
+
+        first
+            Number of the matrix's first row of d elements; `blocks` of as many rows as a vector has
+            elements follow each other.
+        norm
+            Normalise the vectors first, with 1 / rows and the epsilon.
+        """
+        p, number = self.parameters, len(self.results)
+        vectors, rows = x.shape
+        w = self.weights[first : first + blocks * rows].reshape(blocks, rows, p.d)
+        result = self.core.product(x, w, norm)
+        self.work.append(ProductWork(rows, vectors, blocks, norm is not None))
+        offer_product(self._inputs, number, p, (rows, vectors, blocks), first, norm)
+        self._inputs.add("x", number, {"payload": x.reshape(-1)})
+        self._outputs.add("o", number, outputs_of(result))
+        self.results.append(result)
+        self.kept.append(np.empty(0))
+        return result
+
+    def add_refused_product(self, rows: int, vectors: int, blocks: int, norm: bool) -> None:
+        """A product that does not fit; it is reported as context 0's, and has no elements."""
+        number, length = len(self.results), self.core.contexts[0].length
+        report = VoteReport(False, 0, 0, length, False, True, error=True)
+        moments = (np.float32(1), np.float32(1)) if norm else None
+        offer_product(self._inputs, number, self.parameters, (rows, vectors, blocks), 0, moments)
+        self.work.append(None)
+        fields = {name: [getattr(report, name)] for name, _ in self.parameters.report_layout}
+        self._outputs.add("report", number, fields)
+        self.results.append(StepResult.refusal(self.parameters.d, report))
+        self.kept.append(np.empty(0))
+
+
+def input_streams(p: VedaCoreParameters) -> Streams:
+    """Streams of the core's inputs."""
+    layouts = {"command": p.command_layout, "kv": p.row_layout, "q": p.row_layout}
+    return Streams(layouts | ({"x": FP16} if p.vector else {}))
+
+
+def offer_product(
+    inputs: Streams,
+    number: int,
+    p: VedaCoreParameters,
+    shape: tuple[int, int, int],
+    first: int,
+    norm: tuple[np.float32, np.float32] | None,
+) -> None:
+    """The command of a product of a `shape`: rows, vectors, blocks.
+
+    first, norm
+        As :meth:`Steps.add_product` has them.
+    """
+    fields: dict[str, Any] = dict.fromkeys(inputs.fields("command"), 0)
+    inverse, eps = (int(to_bits(value)) for value in norm or np.zeros(2, np.float32))
+    fields |= dict(zip(("rows", "vectors", "blocks"), shape, strict=True))
+    fields |= {"product": 1, "address": p.schedule.cached_rows + first}
+    fields |= {"norm": int(norm is not None), "inverse": inverse, "eps": eps}
+    inputs.add("command", number, fields)
