@@ -50,7 +50,7 @@ class WeightedRowsParameters(Parameters):
     keys
         Whether scores are inner products with rows of K; else they are an input.
     products
-        Number of vectors that share the rows of a matrix product, at most; 0: there are none.
+        Number of vectors that share the rows of a matrix product, at most; 0: only attention.
     """
 
     array: PeArrayParameters = PeArrayParameters()

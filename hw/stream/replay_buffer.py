@@ -9,7 +9,7 @@ from hw.ports import Ports, stream_in, stream_out
 
 
 class ReplayBuffer(Component[None]):
-    """Store words and output them as jobs say: so many words, all of them so many times.
+    """Store words, and output n of them t times, as a job says.
 
     ::
 
@@ -42,7 +42,7 @@ class ReplayBuffer(Component[None]):
     def ports(self) -> Ports:
         job = {"words": count(range(self._depth + 1)), "times": count(range(self._times + 1))}
         return {
-            "job": stream_in(data.StructLayout(job), "Number of words, and of times."),
+            "job": stream_in(data.StructLayout(job), "Number of words, n, and of times, t."),
             "i": stream_in(self._shape, "Words."),
             "o": stream_out(self._shape, "The same, each time."),
         }

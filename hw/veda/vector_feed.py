@@ -86,18 +86,18 @@ class VectorFeed(Component[VectorFeedParameters]):
         m.submodules.buffer = buffer = ReplayBuffer(p.depth, p.blocks, FP16)
         size = QueueParameters(depth=JOBS)
         m.submodules.loads = loads = Queue(size, shape=p.job_layout)
-        m.submodules.plays = plays = Queue(size, shape=buffer.job.payload.shape())
+        m.submodules.replays = replays = Queue(size, shape=buffer.job.payload.shape())
         job = stream.Signature(p.job_layout).create()
         join(m, [self.job], [job])
-        fork(m, "job", job, [loads.i, plays.i])
+        fork(m, "job", job, [loads.i, replays.i])
         m.d.comb += [
             job.payload.eq(self.job.payload),
-            plays.i.payload.words.eq(job.payload.rows * job.payload.vectors),
-            plays.i.payload.times.eq(job.payload.blocks),
+            replays.i.payload.words.eq(job.payload.rows * job.payload.vectors),
+            replays.i.payload.times.eq(job.payload.blocks),
         ]
-        join(m, [plays.o], [buffer.job])
+        join(m, [replays.o], [buffer.job])
         join(m, [buffer.o], [self.factors])
-        m.d.comb += [*copy(buffer.job.payload, plays.o.payload)]
+        m.d.comb += [*copy(buffer.job.payload, replays.o.payload)]
         m.d.comb += self.factors.payload.eq(buffer.o.payload)
 
         # The product's vectors go into the buffer, some by way of the norm. Elements are counted as

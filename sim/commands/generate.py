@@ -231,7 +231,7 @@ def add_story(command: argparse.ArgumentParser) -> None:
     """The arguments that say what to say, and by which blocks."""
     for kind, what, block in (
         ("attention", "attention", DEFAULT),
-        ("linear", "all matrix products, by K-Means quantised weights", NONE),
+        ("linear", "all matrix products, in its own arithmetic", NONE),
     ):
         command.add_argument(
             f"--{kind}",

@@ -244,7 +244,10 @@ def test_a_fault_in_the_rtl_ends_the_text_and_is_located(generated, model, tmp_p
             "--attention kllm.orizuru",
             f"attention must be one of {', '.join(ATTENTION)}, none, not",
         ),
-        ("--linear veda.veda_core", "linear must be one of kllm.kllm_core, none, not 'veda."),
+        (
+            "--linear lad.lad_tile",
+            "linear must be one of kllm.kllm_core, veda.veda_core, none, not",
+        ),
         ("--attention none --trace-out t.npz", "--trace-out: it needs a block for --attention"),
         ("--trace-out no/t.npz", "output no/t.npz: the folder no does not exist"),
         ("--verilog a.v --verilog b.v", "verilog must be one file for veda.veda_core, not 2"),
