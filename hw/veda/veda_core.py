@@ -29,6 +29,12 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
               row map                                                         │
                  └───────────────────── evicted slots ────────────────────────┘
 
+    With `vector` the core also computes matrix products, of vectors that may be normalised first:
+    see :class:`hw.veda.dispatcher.Dispatcher` for the order of jobs,
+    :class:`hw.veda.product_sequence.ProductSequence` for a matrix's place in the memory.
+
+        o = x W,   or x / sqrt(mean of x² + eps) W,   for each vector x
+
     A step is one token: its command; for each kv head its row of K, then its row of V; for each
     query head its row q, which the host has multiplied by the scale. The new rows are written to
     the memory. Then all rows of K are read, in order of slots, for up to `parallel` heads, and all
@@ -89,7 +95,7 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     ['restart', 'vote', 'evict', 'target', 'protected', 'a', 'b', 'heads', 'context', 'group']
     """
 
-    summary = "A layer's decode step: attention of its heads, and which row is evicted"
+    summary = "Decode steps: attention, and which row is evicted; matrix products and norms"
     source = "VEDA, section V and Fig. 7"
 
     def ports(self) -> Ports:

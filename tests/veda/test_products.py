@@ -151,6 +151,22 @@ def test_products_under_every_stall(shipped_trace, seed):
 
 
 @pytest.mark.campaign
+def test_products_of_the_paper_s_sizes():
+    """On 128 PEs: vectors of 128 to 11008 elements, the longest ones that are normalised, 4096."""
+    p = VedaCoreParameters(
+        8, 8, 2, 32, 2, 1, 16, parallel=2, vector=11008, normed=4096, weights=22016
+    )
+    core, rng = Core(p), RNG(3)
+    for rows, norm in ((128, False), (128, True), (4096, False), (4096, True), (11008, False)):
+        steps = Steps(p)
+        steps.weights[:] = rng.standard_normal(steps.weights.shape)
+        x = rng.standard_normal((1, rows)).astype(np.float16)
+        steps.add_product(x, 0, 2, (np.float32(1 / rows), np.float32(1e-5)) if norm else None)
+        stimulus = steps.stimulus([])
+        assert core.check(stimulus).cycles == stimulus.cycles
+
+
+@pytest.mark.campaign
 def test_cycles_of_a_product_alone():
     """Exactly the formula's, of any size, and rows read once for vectors that share them."""
     core, rng = Core(PRODUCTS), RNG(2)

@@ -61,7 +61,7 @@ class ReplaySpec(Rules):
     def constrain(self, m, first, internals):
         dut, job = self.dut, self.dut.job.payload
         watched, value = AnyConst(2), AnyConst(2)
-        stored, played = Signal(2), Signal(2)  # words of the job stored, and output, modulo
+        stored, shown = Signal(2), Signal(2)  # words of the job stored, and output, modulo
         known = Signal()  # it has been stored
         # One job alone, whose words are all that come: it is offered until it ends.
         ended = Signal()
@@ -76,10 +76,10 @@ class ReplaySpec(Rules):
         with m.If(dut.i.valid & dut.i.ready):
             m.d.sync += [stored.eq(stored + 1), known.eq(known | (stored == watched))]
         with m.If(dut.o.valid & dut.o.ready):
-            m.d.sync += played.eq(played + 1)
-            with m.If(played + 1 == job.words):
-                m.d.sync += played.eq(0)
-        at = dut.o.valid & (played == watched) & ~first
+            m.d.sync += shown.eq(shown + 1)
+            with m.If(shown + 1 == job.words):
+                m.d.sync += shown.eq(0)
+        at = dut.o.valid & (shown == watched) & ~first
         m.d.comb += [
             Assert(~at | (dut.o.payload == value), "another word"),
             Assert(~at | known, "a word that has not come"),
@@ -87,7 +87,7 @@ class ReplaySpec(Rules):
         ]
 
 
-def test_a_replayed_word_is_the_stored_one():
+def test_a_reshown_word_is_the_stored_one():
     for mode, depth in (("bmc", 16), ("cover", 16)):
         prove_block(ReplaySpec(ReplayBuffer(3, 2, 2), ["o"]), "replay_words", mode, depth=depth)
 
