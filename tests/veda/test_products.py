@@ -44,7 +44,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tiny(model):
-    """The core that :func:`command` asks for."""
+    """The core of :func:`command`."""
     made = engine.parameters(open_model(model)[0].config, ROWS)
     return Core(made.replace_from_text([f"{name}={value}" for name, value in SETTINGS.items()]))
 
@@ -183,3 +183,17 @@ def test_cycles_of_a_product_alone():
         assert outcome.cycles == stimulus.cycles
         read = blocks * rows * (vectors if rows > PRODUCTS.depth else 1)
         assert outcome.memories["memory"].rows_read == read
+
+
+@pytest.mark.campaign
+def test_a_language_model_on_one_core(call, smollm2):
+    """Eight tokens of SmolLM2: all layers' products, norms and attention, each bit equal."""
+    blocks = "--attention veda.veda_core --linear veda.veda_core"
+    status, out, _ = call(cli.main, f"generate --prompt A --tokens 8 --json {blocks}")
+    result = json.loads(out)
+    assert (status, result["mismatches"], len(result["tokens"])) == (0, 0, 8)
+    half = HalfLlama(open_model(smollm2)[0], 64)
+    rows = sum(matrix.size // 64 for layer in half.matrices for matrix in layer)
+    assert result["bytes"]["weights_read"] == 8 * rows * 64 * 2
+    # Steps of attention of few rows are added to 1,703,130 cycles of products and norms.
+    assert all(1_703_130 < cycles < 1_703_130 * 1.02 for cycles in result["cycles_per_token"])
