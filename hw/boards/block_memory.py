@@ -1,14 +1,17 @@
 """A memory on the board behind a block's stream of requests and its stream of responses."""
 
+import abc
 import dataclasses
+from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, unsigned
+from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value, unsigned
 from amaranth.lib import memory
 
-from hw.boards.stream_ports import bytes_of
+from hw.boards.cable_row import CABLE_PORTS, CableRow
 from hw.component import Component
 from hw.layout import fields
-from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
+from hw.ports import Ports, stream_in, stream_out, wire_out
+from hw.stream.memory_port import MemoryPort
 from hw.stream.queue import Queue, QueueParameters
 
 WAITING = 4
@@ -47,6 +50,12 @@ class BoardMemory:
     def address_bits(self) -> int:
         return self.request_bits["address"][1]
 
+    @property
+    def port(self) -> MemoryPort:
+        """Of what holds the rows; its tag is the block's, and above it whether the cable asks."""
+        tag = self.request_bits.get("tag", (0, 0))[1]
+        return MemoryPort(tag + 1, max(1, (self.rows - 1).bit_length()), self.row_bits)
+
 
 def part_of(shape, name: str, whole: str) -> tuple[int, int] | None:
     """Offset and width of a payload's field; of all of one without fields, if `name` is `whole`."""
@@ -80,17 +89,24 @@ def memory_of(request: str, response: str, shapes: dict, rows: int) -> BoardMemo
     )
 
 
-class BlockMemory(Component[None]):
-    """Rows in block memory.
+def rows_ports(port: MemoryPort) -> Ports:
+    """Ports of what holds the rows of a :class:`ServedMemory`."""
+    return {
+        "request": stream_in(port.request_layout, "A write is done when it is accepted."),
+        "answered": wire_out(1, "A row was read, in the order of requests; it is to be taken."),
+        "answer": wire_out(port.response_layout, "Tag and row, with `answered`."),
+    }
 
-    Answers in the order of requests, 2 cycles after each. Throughput: a request a cycle, while
-    responses leave and the cable does not read. A row that is read in the cycle after its write is
-    the new one. Handshake: ``request.ready`` and ``response.valid`` depend on registers and on
-    `start` only. A request beyond the last row sets `fault`; it reads or writes nothing useful.
 
-    The cable's side has a row as bytes: after `start`, `push` stores rows from `row` on, one after
-    each last byte, and `repeat` stores the last one once more; or `pop` takes them, while `present`
-    is high.
+class ServedMemory(Component[None]):
+    """A block's memory on the board, which the cable reaches too.
+
+    Answers in the order of requests. Handshake: ``request.ready`` and ``response.valid`` depend on
+    registers, and on the ready of what holds the rows. A request beyond the last row sets `fault`;
+    it reads or writes nothing useful. The cable's side is that of :class:`CableRow`, and comes
+    first, because a byte takes it many cycles anyway.
+
+    A subclass says what holds the rows.
 
     Parameters
     ----------
@@ -103,14 +119,7 @@ class BlockMemory(Component[None]):
 
     def ports(self) -> Ports:
         return {
-            **{
-                "clear": wire_in(1, "Forget requests, not rows."),
-                "start": wire_in(1, "Begin at `row`, to push if `loads`, else to pop."),
-                "loads": wire_in(1, "Direction of the rows after `start`: to the memory."),
-                "row": wire_in(32),
-            },
-            **{"push": wire_in(1), "repeat": wire_in(1), "pop": wire_in(1), "given": wire_in(8)},
-            **{"data": wire_out(8), "present": wire_out(1)},
+            **CABLE_PORTS,
             **{
                 "reads": wire_out(32, "Number of reads since `clear`, modulo 2^32."),
                 "writes": wire_out(32, "Number of writes since `clear`, modulo 2^32."),
@@ -120,116 +129,149 @@ class BlockMemory(Component[None]):
             "response": stream_out(unsigned(self._description.response_width)),
         }
 
+    @abc.abstractmethod
+    def store(self, m: Module) -> Any:
+        """What holds the rows, a component with :func:`rows_ports`, added to `m`."""
+
     def elaborate(self, platform):
         m = Module()
         d = self._description
-        size = bytes_of(d.row_bits)
-        m.submodules.rows = rows = memory.Memory(shape=unsigned(d.row_bits), depth=d.rows, init=[])
-        write, read = rows.write_port(), rows.read_port()
-        # The cable's row.
-        bits = Signal(8 * size)
-        counted = Signal(range(size + 1))
-        row = Signal(range(d.rows + 1))
-        fetching = Signal(2)  # addressed; read
-        stores = Signal()
-        m.d.comb += [self.data.eq(bits[:8]), self.present.eq((counted != 0) & ~fetching.any())]
-        # A transfer begins at a row: to load it, bytes are collected; to dump it, it is read.
-        with m.If(self.start):
-            m.d.sync += [row.eq(self.row), counted.eq(0), fetching.eq(~self.loads)]
-        # Bytes arrive lowest first; the last one of a row stores it.
-        with m.Elif(self.push):
-            m.d.sync += [bits.eq(Cat(bits, self.given)[8:]), counted.eq(counted + 1)]
-            with m.If(counted == size - 1):
-                m.d.comb += stores.eq(1)
-                m.d.sync += [counted.eq(0), row.eq(row + 1)]
-        # The row in `bits` is stored once more, in the next row.
-        with m.Elif(self.repeat):
-            m.d.comb += stores.eq(1)
-            m.d.sync += row.eq(row + 1)
-        # Bytes leave lowest first; with a row's last one the next row is read.
-        with m.Elif(self.pop):
-            m.d.sync += [bits.eq(bits >> 8), counted.eq(counted - 1)]
-            with m.If(counted == 1):
-                m.d.sync += [row.eq(row + 1), fetching.eq(1)]
-        # The read port answers in the cycle after the address.
-        with m.Elif(fetching.any()):
-            m.d.sync += fetching.eq(fetching << 1)
-            with m.If(fetching[1]):
-                m.d.sync += [bits.eq(read.data), counted.eq(size)]
-        stored = Mux(self.repeat, bits, Cat(bits, self.given)[8:])
-        self._serve(m, write, read, row, fetching[0], stores, stored)
+        rows = self.store(m)
+        m.submodules.cable = cable = CableRow(d.row_bits)
+        for name in ("start", "loads", "row", "push", "repeat", "pop", "given"):
+            m.d.comb += getattr(cable, name).eq(getattr(self, name))
+        asked = rows.request
+        by_cable = rows.answer.tag[-1]
+        m.d.comb += [
+            self.data.eq(cable.data),
+            self.present.eq(cable.present),
+            cable.taken.eq(cable.asks & asked.ready),
+            cable.fetched.eq(rows.answered & by_cable),
+            cable.found.eq(rows.answer.data),
+        ]
+        free = Signal()
+        reads = Signal()
+        self._ask(m, asked, cable, free, reads)
+        self._answer(m, rows, free, reads)
         return m
 
-    def _serve(self, m: Module, write, read, row, fetches, stores, stored) -> None:
-        """Answer requests in cycles in which the cable does not use the rows."""
+    def _ask(self, m: Module, asked, cable: CableRow, free: Signal, reads: Signal) -> None:
+        """Requests of the cable, or else of the block."""
         d = self._description
-        queue = Queue(QueueParameters(d.response_width, WAITING))
-        m.submodules.queue = queue
+        request = self.request.payload
+        tag, address, write, row = (
+            self._field(request, name) for name in ("tag", "address", "write", "data")
+        )
+        beyond = address >= d.rows if d.rows < 1 << d.address_bits else Const(0, 1)
+        fire = Signal()
+        m.d.comb += [
+            self.request.ready.eq(free & asked.ready & ~cable.asks & ~self.clear),
+            fire.eq(self.request.valid & self.request.ready),
+            reads.eq(fire & ~write),
+            asked.payload.tag.eq(Cat(tag[: len(asked.payload.tag) - 1], cable.asks)),
+        ]
+        with m.If(cable.asks):
+            m.d.comb += [
+                asked.valid.eq(1),
+                asked.payload.address.eq(cable.number),
+                asked.payload.write.eq(cable.stores),
+                asked.payload.data.eq(cable.stored),
+            ]
+        with m.Else():
+            m.d.comb += [
+                asked.valid.eq(self.request.valid & free & ~self.clear & ~(write & beyond)),
+                asked.payload.address.eq(address),
+                asked.payload.write.eq(write),
+                asked.payload.data.eq(row),
+            ]
+        m.d.sync += [
+            self.reads.eq(self.reads + reads),
+            self.writes.eq(self.writes + (fire & write)),
+        ]
+        with m.If(fire & beyond):
+            m.d.sync += self.fault.eq(1)
+        with m.If(self.clear):
+            m.d.sync += [self.reads.eq(0), self.writes.eq(0), self.fault.eq(0)]
+
+    def _answer(self, m: Module, rows, free: Signal, reads: Signal) -> None:
+        """Responses in a queue with room for all; those to requests before `clear` are dropped."""
+        d = self._description
+        m.submodules.queue = queue = Queue(QueueParameters(d.response_width, WAITING))
         # Requests without a response yet: as many as the queue holds, so a response always has
         # room.
         outstanding = Signal(range(WAITING + 1))
-        fire = Signal()
-        reads = Signal()
-        dropped = Signal()
-        address = self._field(self.request.payload, d.request_bits, "address")
-        writes = self._field(self.request.payload, d.request_bits, "write")
-        beyond = address >= d.rows if d.rows < 1 << d.address_bits else Const(0, 1)
-        m.d.comb += [
-            # The cable has priority at both ports, because a byte takes it many cycles anyway.
-            self.request.ready.eq((outstanding != WAITING) & ~fetches & ~stores & ~self.clear),
-            fire.eq(self.request.valid & self.request.ready),
-            reads.eq(fire & ~writes),
-            read.addr.eq(Mux(fetches, row, address)),
-            write.addr.eq(Mux(stores, row, address)),
-            write.data.eq(
-                Mux(stores, stored, self._field(self.request.payload, d.request_bits, "data"))
-            ),
-            write.en.eq(stores | (fire & writes & ~beyond)),
-        ]
-        tag = Signal.like(self._field(self.request.payload, d.request_bits, "tag"), name="tag")
-        # The row is at the read port in the cycle after its request, with the tag from a register.
-        arrived = Signal()
-        m.d.sync += [arrived.eq(reads & ~self.clear), tag.eq(self._tag)]
         departs = Signal()
+        dropped = Signal()
         response = Signal(d.response_width)
-        places = {"tag": tag, "data": read.data}
         for name, (offset, width) in d.response_bits.items():
-            m.d.comb += response[offset : offset + width].eq(places[name])
+            m.d.comb += response[offset : offset + width].eq(rows.answer[name])
+        stale = Signal(range(WAITING + 1))
         m.d.comb += [
-            queue.i.valid.eq(arrived),
+            free.eq(outstanding != WAITING),
+            queue.i.valid.eq(rows.answered & ~rows.answer.tag[-1]),
             queue.i.payload.eq(response),
             self.response.valid.eq(queue.o.valid & ~dropped),
             self.response.payload.eq(queue.o.payload),
             queue.o.ready.eq(self.response.ready | dropped),
             departs.eq(queue.o.valid & queue.o.ready),
+            dropped.eq(stale != 0),
         ]
-        # After `clear`, what was on its way is dropped.
-        stale = Signal(range(WAITING + 1))
-        m.d.comb += dropped.eq(stale != 0)
-        m.d.sync += [
-            outstanding.eq(outstanding + reads - departs),
-            self.reads.eq(self.reads + reads),
-            self.writes.eq(self.writes + (fire & writes)),
-        ]
+        m.d.sync += outstanding.eq(outstanding + reads - departs)
         # Responses come in order, so the first ones to leave after `clear` are the old ones.
         with m.If(departs & (stale != 0)):
             m.d.sync += stale.eq(stale - 1)
-        with m.If(fire & beyond):
-            m.d.sync += self.fault.eq(1)
         # A response that leaves in the cycle of `clear` is already counted off.
         with m.If(self.clear):
-            m.d.sync += [
-                stale.eq(outstanding - departs),
-                self.reads.eq(0),
-                self.writes.eq(0),
-                self.fault.eq(0),
-            ]
+            m.d.sync += stale.eq(outstanding - departs)
 
-    @property
-    def _tag(self) -> Value:
-        return self._field(self.request.payload, self._description.request_bits, "tag")
-
-    @staticmethod
-    def _field(payload: Value, bits: dict[str, tuple[int, int]], name: str) -> Value:
-        offset, width = bits.get(name, (0, 0))
+    def _field(self, payload: Value, name: str) -> Value:
+        """A field of the request; zero if it has none."""
+        offset, width = self._description.request_bits.get(name, (0, 0))
         return payload[offset : offset + width] if width else Const(0, 1)
+
+
+class BlockRows(Component[None]):
+    """Rows in block memory, read in the cycle after the request.
+
+    A row that is read in the cycle after its write is the new one.
+
+    Parameters
+    ----------
+    port : :class:`MemoryPort`
+    rows : int
+    """
+
+    def __init__(self, port: MemoryPort, rows: int):
+        self._port, self._rows = port, rows
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return rows_ports(self._port)
+
+    def elaborate(self, platform):
+        m = Module()
+        width = Shape.cast(self._port.row).width
+        m.submodules.rows = rows = memory.Memory(shape=width, depth=self._rows, init=[])
+        write, read = rows.write_port(), rows.read_port()
+        request = self.request.payload
+        m.d.comb += [
+            self.request.ready.eq(1),
+            read.addr.eq(request.address),
+            write.addr.eq(request.address),
+            write.data.eq(request.data),
+            write.en.eq(self.request.valid & request.write),
+            self.answer.data.eq(read.data),
+        ]
+        m.d.sync += [
+            self.answered.eq(self.request.valid & ~request.write),
+            self.answer.tag.eq(request.tag),
+        ]
+        return m
+
+
+class BlockMemory(ServedMemory):
+    """Rows in block memory: 2 cycles from a request to its response, a request a cycle."""
+
+    def store(self, m: Module) -> BlockRows:
+        m.submodules.rows = rows = BlockRows(self._description.port, self._description.rows)
+        return rows

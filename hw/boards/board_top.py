@@ -18,10 +18,13 @@ from amaranth.hdl import (
 )
 from amaranth.lib import memory
 
-from hw.boards.block_memory import BlockMemory, BoardMemory
+from hw.boards.block_memory import BlockMemory, BoardMemory, ServedMemory
 from hw.boards.command_processor import CommandProcessor
 from hw.boards.frames import FrameReceiver, FrameTransmitter
 from hw.boards.protocol import VERSION, Channels
+from hw.boards.sdram_controller import sdram_pins
+from hw.boards.sdram_memory import SdramMemory
+from hw.boards.sdram_parameters import SdramParameters
 from hw.boards.stream_ports import InputPort, OutputPort, bytes_of
 from hw.boards.uart import UartReceiver, UartTransmitter
 from hw.component import Component
@@ -40,6 +43,8 @@ class TopParameters:
         Names and widths of the streams that the cable carries.
     memories
         Those on the board.
+    sdram
+        What holds the rows of the only one of them; None: block memory.
     build
         Number that tells this design from others, of 64 bits.
     divisor, packet, stream_bytes
@@ -51,6 +56,7 @@ class TopParameters:
     inputs: tuple[tuple[str, int], ...]
     outputs: tuple[tuple[str, int], ...]
     memories: tuple[BoardMemory, ...]
+    sdram: SdramParameters | None
     build: int
     divisor: int
     packet: int
@@ -91,7 +97,11 @@ class BoardTop(Component[TopParameters]):
             "tx": wire_out(1),
             "running": wire_out(1, "The block is out of reset."),
             "error": wire_out(1, "A frame was damaged, or a request went beyond a memory."),
+            **{f"sdram_{name}": port for name, port in self._pins().items()},
         }
+
+    def _pins(self) -> Ports:
+        return sdram_pins(self.parameters.sdram) if self.parameters.sdram else {}
 
     def elaborate(self, platform):
         m = Module()
@@ -215,7 +225,8 @@ class BoardTop(Component[TopParameters]):
         # A request beyond a memory's rows is a fault of the block or of the host's map.
         faults: list[Value] = [Const(0, 1)]
         for n, described in enumerate(self.parameters.memories):
-            m.submodules[f"memory_{described.request}"] = rows = BlockMemory(described)
+            rows = self._memory(m, described)
+            m.submodules[f"memory_{described.request}"] = rows
             attach(described.request, rows.request, False)
             attach(described.response, rows.response, True)
             m.d.comb += [
@@ -233,6 +244,16 @@ class BoardTop(Component[TopParameters]):
             counts += [rows.reads, rows.writes]
             faults.append(rows.fault)
         return counts, reduce(operator.or_, faults)
+
+    def _memory(self, m: Module, described: BoardMemory) -> ServedMemory:
+        """A memory in block memory, or in the SDRAM at the pins."""
+        if self.parameters.sdram is None:
+            return BlockMemory(described)
+        rows = SdramMemory(described, self.parameters.sdram)
+        for name in self._pins():
+            inner, outer = getattr(rows, name), getattr(self, f"sdram_{name}")
+            m.d.comb += inner.eq(outer) if name == "read_data" else outer.eq(inner)
+        return rows
 
     @staticmethod
     def _cycles(m: Module, processor: CommandProcessor, moves: Value) -> list[Signal]:

@@ -324,13 +324,16 @@ class CommandProcessor(Component[None]):
         bytes to the reply when the memory has read it. FILL stores its row again for each further
         one, which has no bytes.
         """
-        has_byte = self._chosen(r.number, self.present, 1)
+        allows = self._chosen(r.number, self.present, 1)
         with m.If((r.remaining == 0) & (r.count == 0)):
-            m.next = "OPERATION"
-        # Once FILL's row is stored, a cycle for each further one.
+            # The last row is stored before anything else begins.
+            with m.If(allows | ~self.loads):
+                m.next = "OPERATION"
+        # Once FILL's row is collected, it is stored for each further one.
         with m.Elif((r.remaining == 0) & r.filled):
-            m.d.sync += r.count.eq(r.count - 1)
-            self._select(m, r, self.repeat)
+            with m.If(allows):
+                m.d.sync += r.count.eq(r.count - 1)
+                self._select(m, r, self.repeat)
         with m.Elif(r.remaining == 0):
             m.d.sync += [r.remaining.eq(r.size), r.count.eq(r.count - 1)]
             m.d.sync += r.filled.eq(r.operation == Operation.FILL)
@@ -338,14 +341,13 @@ class CommandProcessor(Component[None]):
         with m.Elif(self.loads):
             with m.If(~r.present):
                 self._fail(m, r, Outcome.TRUNCATED)
-            with m.Else():
+            with m.Elif(allows):
                 m.d.comb += r.consume.eq(1)
                 m.d.sync += r.remaining.eq(r.remaining - 1)
                 self._select(m, r, self.load)
         with m.Elif(r.reply_full):
             self._fail(m, r, Outcome.REPLY_TOO_LONG)
-        # DUMP waits for the memory, whose latency may be any.
-        with m.Elif(has_byte):
+        with m.Elif(allows):
             m.d.comb += [r.emit.eq(1), r.reply.eq(self._chosen(r.number, self.dumped, 8))]
             m.d.sync += r.remaining.eq(r.remaining - 1)
             self._select(m, r, self.dump)

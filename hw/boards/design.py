@@ -16,6 +16,7 @@ from hw.arith.streamed import Streamed
 from hw.boards.block_memory import BoardMemory, memory_of
 from hw.boards.board_top import BoardTop, TopParameters
 from hw.boards.protocol import VERSION
+from hw.boards.sdram_parameters import SdramParameters
 from hw.boards.stream_ports import bytes_of
 from hw.boards.uart import FEWEST, MOST
 from hw.catalogue import Block
@@ -25,6 +26,12 @@ from hw.parameters import ParameterError, Parameters, require, require_one_of
 
 MOST_ROWS = 1024
 """Rows of a memory on the board, unless told otherwise."""
+
+
+MEMORIES = ("block", "sdram")
+"""What may hold the rows of a block's memories."""
+PADS = 2
+"""Registers between an SDRAM's controller and the pins, in the pads: one each way."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +49,10 @@ class BoardParameters(Parameters):
         as the address reaches, 1024 at most.
     multiplier
         What the FPGA's multipliers are for, products or also shifts: ``dsp`` or ``dsp_shifts``.
+    memory
+        What holds the rows of memories: ``block`` memory, or an ``sdram``, which has one memory.
+    period
+        Of the clock in ps, where it matters: to an SDRAM.
     """
 
     divisor: int = 25
@@ -49,6 +60,8 @@ class BoardParameters(Parameters):
     stream_bytes: int = 1024
     memory_rows: int = -1
     multiplier: str = "dsp"
+    memory: str = "block"
+    period: int = 0
 
     def __post_init__(self):
         rule = f"divisor must be from {FEWEST} to {MOST}"
@@ -59,6 +72,9 @@ class BoardParameters(Parameters):
         rule = "memory_rows must be from -1 to 1048576"
         require(-1 <= self.memory_rows <= 1 << 20, rule, self.memory_rows)
         require_one_of("multiplier", self.multiplier, [*ON_FPGA])
+        require_one_of("memory", self.memory, [*MEMORIES])
+        rule = "memory_rows must not be 0 where an SDRAM holds the rows"
+        require(self.memory == "block" or self.memory_rows != 0, rule, self.memory_rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +90,8 @@ class BoardDesign:
         protocol is its place.
     memories
         Those on the board, by the name of their stream of requests.
+    sdram
+        What holds the rows of the only one of them; None: block memory.
     """
 
     block: Block
@@ -85,6 +103,7 @@ class BoardDesign:
     inputs: dict[str, Any]
     outputs: dict[str, Any]
     memories: dict[str, BoardMemory]
+    sdram: SdramParameters | None = None
 
 
 @functools.cache
@@ -106,7 +125,7 @@ def board_design(
         component, module = Streamed(component, inner), f"{inner}_streamed"
         text += "\n" + to_verilog(to_rtlil(component, module))
     inputs, outputs = _streams(block, component)
-    memories = _memories(inputs, outputs, board.memory_rows)
+    memories, sdram = _memories(inputs, outputs, board, block.name)
     # A memory on the board answers in cycles what would be thousands of cycles over the cable; its
     # streams then are not the cable's.
     for described in memories.values():
@@ -127,12 +146,14 @@ def board_design(
         inputs=tuple((name, Shape.cast(shape).width) for name, shape in inputs.items()),
         outputs=tuple((name, Shape.cast(shape).width) for name, shape in outputs.items()),
         memories=tuple(memories.values()),
+        sdram=sdram,
         build=build,
         **{name: getattr(board, name) for name in ("divisor", "packet", "stream_bytes")},
     )
     name = f"board_{build:016x}"
     verilog = f"{text}\n{to_verilog(to_rtlil(BoardTop(top), name))}"
-    return BoardDesign(block, parameters, board, name, verilog, build, inputs, outputs, memories)
+    streams = inputs, outputs, memories
+    return BoardDesign(block, parameters, board, name, verilog, build, *streams, sdram)
 
 
 def _streams(block: Block, component: wiring.Component) -> tuple[dict, dict]:
@@ -148,14 +169,33 @@ def _streams(block: Block, component: wiring.Component) -> tuple[dict, dict]:
     return inputs, outputs
 
 
-def _memories(inputs: dict, outputs: dict, rows: int) -> dict[str, BoardMemory]:
-    """Memories on the board: behind each stream of requests with a stream of responses."""
-    found = {}
+def _memories(
+    inputs: dict, outputs: dict, board: BoardParameters, block: str
+) -> tuple[dict[str, BoardMemory], SdramParameters | None]:
+    """The memories on the board, behind each stream of requests with a stream of responses.
+
+    And what an SDRAM is, if it holds them.
+
+    :raises ParameterError: if an SDRAM cannot.
+    """
+    rows = board.memory_rows
+    found: dict[str, BoardMemory] = {}
     for name in outputs if rows else ():
         response = re.sub(r"request(__\d+)?$", r"response\1", name)
         if response != name and response in inputs:
-            described = memory_of(name, response, outputs | inputs, 1)
-            most = 1 << described.address_bits
-            count = min(most, MOST_ROWS) if rows < 0 else min(most, rows)
-            found[name] = dataclasses.replace(described, rows=count)
-    return found
+            found[name] = memory_of(name, response, outputs | inputs, 1)
+    if board.memory == "block":
+        return {name: _with_rows(one, rows, MOST_ROWS) for name, one in found.items()}, None
+    if len(found) != 1:
+        raise ParameterError(f"an SDRAM holds one memory, and {block} has {len(found) or 'none'}")
+    ((name, one),) = found.items()
+    of_row = SdramParameters(row=one.row_bits, address=1, period=board.period, pads=PADS)
+    one = _with_rows(one, rows, 1 << of_row.reach)
+    sizes = {"address": one.port.address_width, "tag": Shape.cast(one.port.tag).width}
+    return {name: one}, dataclasses.replace(of_row, **sizes)
+
+
+def _with_rows(memory: BoardMemory, rows: int, most: int) -> BoardMemory:
+    """That number of rows, or for -1 as many as addresses reach, up to `most`."""
+    reached = 1 << memory.address_bits
+    return dataclasses.replace(memory, rows=min(reached, most if rows < 0 else rows))

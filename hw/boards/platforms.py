@@ -20,10 +20,18 @@ from amaranth.build.res import ResourceError
 from amaranth.vendor import LatticeECP5Platform, LatticeICE40Platform
 
 from hw.boards.pll import Pll, settings
+from hw.boards.sdram_parameters import SdramParameters
 from hw.parameters import ParameterError, require_one_of
 
 BAUD = 1_000_000
 """Rate of a board's serial line, unless told otherwise: what USB bridges do."""
+
+
+SDRAM_ROUND_TRIP = 12_500
+"""Picoseconds from the clock's edge at the FPGA to the SDRAM's data in a register of its pads.
+
+The clock's way out 4.5 ns, access time of the SDRAM 6 ns, set-up and wires 2 ns: about.
+"""
 
 
 @dataclass(frozen=True)
@@ -214,6 +222,30 @@ def _platforms() -> Iterator[tuple[str, type]]:
             rest = re.sub(f"^{base}_*", "", own)
             alone = len(classes) == 1 or not rest
             yield (module.name if alone else f"{module.name}_{rest}").lower(), one
+
+
+def sdram_period(board: FpgaBoard) -> int:
+    """The clock's period in ps, of a board whose SDRAM can be used.
+
+    :raises ParameterError: with the reason why not.
+    """
+    resource = board.platform().resources.get(("sdram", 0))
+    if resource is None:
+        raise ParameterError(f"{board.name} has no SDRAM in its platform")
+    chip = SdramParameters()
+    wanted = {"dq": chip.width, "ba": chip.bank_bits, "a": chip.page_bits}
+    widths = {part.name: len(part.ios[0].names) for part in resource.ios if part.name in wanted}
+    if widths != wanted:
+        has, needs = (", ".join(f"{w} {n}" for n, w in of.items()) for of in (widths, wanted))
+        raise ParameterError(f"the SDRAM of {board.name} has pins {has}, and {needs} are known")
+    period = int(1e6 / board.clock_mhz)
+    if period < 2 * SDRAM_ROUND_TRIP:
+        most = 1e6 / (2 * SDRAM_ROUND_TRIP)
+        raise ParameterError(
+            f"a clock of {board.clock_mhz:g} MHz is too fast for the SDRAM: its data come half a "
+            f"cycle after its clock, which works up to {most:g} MHz"
+        )
+    return period
 
 
 def boards() -> dict[str, FpgaBoard]:

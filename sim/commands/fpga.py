@@ -59,12 +59,19 @@ def register(commands) -> None:
         "--baud", type=int, metavar="N", help="of the serial line (default: the board's)"
     )
     command.add_argument(
+        "--memory",
+        choices=("block", "sdram"),
+        default="block",
+        help="what holds the rows of memories: the FPGA's block memory, or the board's SDRAM "
+        "(default: %(default)s)",
+    )
+    command.add_argument(
         "--memory-rows",
         type=int,
         default=-1,
         metavar="N",
-        help="rows of each memory in block memory, 0: the memories' beats go over the cable "
-        "(default: as many as addresses reach, 1024 at most)",
+        help="rows of each memory on the board, 0: the memories' beats go over the cable "
+        "(default: as many as addresses reach; 1024 at most in block memory)",
     )
     command.add_argument(
         "--multiplier",
@@ -140,13 +147,18 @@ def _build(
     block: Block, board: "FpgaBoard", divisor: int, arguments: argparse.Namespace, step: Stages
 ) -> "Built":
     from hw.boards.design import BoardParameters, board_design
+    from hw.boards.platforms import sdram_period
     from sim.core.result import configuration_name, settings_of
     from sim.synth import fpga
 
     preset = block.parameters_class.preset_name(arguments.preset)
     parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
     link = BoardParameters(
-        divisor=divisor, memory_rows=arguments.memory_rows, multiplier=arguments.multiplier
+        divisor=divisor,
+        memory_rows=arguments.memory_rows,
+        multiplier=arguments.multiplier,
+        memory=arguments.memory,
+        period=sdram_period(board) if arguments.memory == "sdram" else 0,
     )
 
     step(f"{block.name}: elaborating")
@@ -156,6 +168,7 @@ def _build(
     folder = arguments.output / f"{module}_{re.sub(r'[^a-zA-Z0-9_]', '_', board.name)}"
     name = configuration_name(preset, settings_of(block, preset, parameters))
     name += f", {target}" if target else ""
+    name += ", sdram" if link.memory == "sdram" else ""
     name += f", seed {arguments.seed}" if arguments.seed != 1 else ""
     built = fpga.build(design, name, board, folder, step, arguments.seed)
     if arguments.program:
@@ -187,9 +200,9 @@ def _host_command(built: "Built", arguments: argparse.Namespace) -> str:
     words = ["python -m sim run", built.block, "--preset", arguments.preset]
     words += [word for setting in arguments.set for word in ("--set", setting)]
     words += ["--board PORT", f"--clock {built.clock_mhz:g}"]
-    for name in ("baud", "memory_rows", "multiplier"):
+    for name in ("baud", "memory", "memory_rows", "multiplier"):
         value = getattr(arguments, name)
-        if value not in (None, -1, ON_FPGA[0]):
+        if value not in (None, -1, ON_FPGA[0], "block"):
             words.append(f"--{name.replace('_', '-')} {value}")
     return " ".join(words)
 

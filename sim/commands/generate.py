@@ -45,7 +45,7 @@ def refuse_with_board(arguments) -> None:
     """:raises ParameterError: for options that a board does not go with."""
     from hw.parameters import ParameterError
 
-    for name in ("verilog", "memory", "trace_out"):
+    for name in ("verilog", "trace_out"):
         if getattr(arguments, name):
             raise ParameterError(f"--board and --{name.replace('_', '-')} do not go together")
     if NONE not in (arguments.attention, arguments.linear) and (
@@ -60,6 +60,8 @@ def request_of(arguments):
     from sim.core.dram.timing import parse_timing
     from sim.core.memory import FASTEST
 
+    board = getattr(arguments, "board", None)
+    timing = None if board else arguments.memory
     given = [(option.name, vars(arguments)[option.name]) for option in OPTIONS]
     return Request(
         prompt=arguments.prompt if arguments.chat is None else arguments.chat,
@@ -70,13 +72,13 @@ def request_of(arguments):
         capacity=arguments.capacity,
         settings=arguments.set,
         gguf=arguments.gguf,
-        memory=parse_timing(arguments.memory) if arguments.memory else FASTEST,
+        memory=parse_timing(timing) if timing else FASTEST,
         verilog=arguments.verilog,
         trust=arguments.trust,
         check=arguments.check,
         threads=arguments.threads,
         options={name: value for name, value in given if value is not None},
-        board=make_choice(arguments) if getattr(arguments, "board", None) else None,
+        board=make_choice(arguments) if board else None,
     )
 
 

@@ -26,7 +26,8 @@ def run_command(arguments) -> int:
         require_writable(arguments.waves)
     if not arguments.json:
         show_progress()
-    memory = parse_timing(arguments.memory, arguments.seed) if arguments.memory else None
+    timing = None if choice else arguments.memory
+    memory = parse_timing(timing, arguments.seed) if timing else None
     results = []
     for block, preset in configurations(arguments.block, [arguments.preset]):
         parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
@@ -66,7 +67,7 @@ def run_command(arguments) -> int:
     return 0 if all(result.passed for result in results) else 1
 
 
-NOT_ON_BOARDS = ("simulator", "driver", "stall", "verilog", "trust", "memory", "waves", "timeout")
+NOT_ON_BOARDS = ("simulator", "driver", "stall", "verilog", "trust", "waves", "timeout")
 """Options that say how to simulate."""
 
 
@@ -98,15 +99,29 @@ def refuse_without_board(arguments) -> None:
 
 
 def make_choice(arguments):
-    """The board of --board, --baud, --clock, --memory-rows and --multiplier."""
+    """The board of --board, --baud, --clock, --memory, --memory-rows and --multiplier."""
+    from hw.boards.design import MEMORIES
     from hw.boards.uart import divisor_of
+    from hw.parameters import ParameterError
     from sim.drivers.board.run import BoardChoice
     from sim.drivers.board.serial_port import BAUD
 
     baud = arguments.baud or BAUD
-    divisor = divisor_of(arguments.clock or BOARD_CLOCK, baud)
+    clock = arguments.clock or BOARD_CLOCK
+    divisor = divisor_of(clock, baud)
     rows = -1 if arguments.memory_rows is None else arguments.memory_rows
-    return BoardChoice(arguments.board, baud, divisor, rows, arguments.multiplier or "dsp")
+    if arguments.memory not in (None, *MEMORIES):
+        known = " or ".join(MEMORIES)
+        raise ParameterError(f"--board has --memory {known}, not {arguments.memory!r}")
+    return BoardChoice(
+        arguments.board,
+        baud,
+        divisor,
+        rows,
+        arguments.multiplier or "dsp",
+        arguments.memory or MEMORIES[0],
+        int(1e6 / clock),
+    )
 
 
 def run_through_cable(choice, block, preset: str, parameters, arguments):
@@ -252,7 +267,7 @@ def add_board(command) -> None:
         type=whole,
         metavar="N",
         help="rows of each memory on the board, 0: the memories' beats go over the cable "
-        "(default: as many as addresses reach, 1024 at most)",
+        "(default: as many as addresses reach; 1024 at most in block memory)",
     )
     command.add_argument(
         "--multiplier",

@@ -107,7 +107,7 @@ def build(
     :raises DoesNotFit: after synthesis, before anything is placed.
     :raises ToolError: if a tool fails.
     """
-    plan = plan_of(FpgaTop(design.module, design.verilog, board), board)
+    plan = plan_of(FpgaTop(design.module, design.verilog, board, design.sdram is not None), board)
     digest = f"{plan.digest().hex()} {FULL} {HOPELESS} {PICOSECONDS} {OPTIONS} {seed}"
     result = folder / RESULT
     if result.exists():

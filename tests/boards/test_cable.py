@@ -108,7 +108,10 @@ def test_command(run):
         ("--board /dev/none", "there is no port /dev/none"),
         ("--baud 9600", "--baud needs --board"),
         ("--board simulated --stall none", "--board and --stall do not go together"),
-        ("--board simulated --memory latency=3", "--board and --memory do not go together"),
+        (
+            "--board simulated --memory latency=3",
+            "--board has --memory block or sdram, not 'latency=3'",
+        ),
     ],
 )
 def test_wrong_options(run, options, message):

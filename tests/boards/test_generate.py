@@ -90,7 +90,7 @@ def test_a_model_that_people_use(run):
     ("options", "message"),
     [
         ("--verilog x.v", "--board and --verilog do not go together"),
-        ("--memory latency=3", "--board and --memory do not go together"),
+        ("--memory latency=3", "--board has --memory block or sdram, not 'latency=3'"),
         ("--trace-out x.npz", "--board and --trace-out do not go together"),
         (KLLM, "--board holds one block: --attention or --linear must be none"),
     ],

@@ -21,7 +21,7 @@ from amaranth_boards.icesugar_pro import ICESugarProPlatform
 from amaranth_boards.resources import UARTResource
 
 from hw.boards.fpga_top import FpgaTop
-from hw.boards.platforms import board_of, boards, find_board
+from hw.boards.platforms import board_of, boards, find_board, sdram_period
 from hw.boards.pll import SETTLING_S, Ecp5Pll, Ice40Pll, PllClock, settings
 from hw.boards.uart import divisor_of
 from hw.parameters import ParameterError
@@ -105,6 +105,46 @@ def test_a_users_own_platform(tmp_path, monkeypatch):
     assert "--25k --package CABGA256" in " ".join(str(plan.files["build_top.sh"]).split())
     # The LEDs of the page are there, as the serial line is.
     assert all(f"{pin}_0" in str(plan.files["top.lpf"]) for pin in ("led", "uart", "clk25"))
+
+
+SDRAM_LOOP = LOOP.replace("error);", "error, input [15:0] sdram_read_data, output sdram_drive);")
+
+
+def test_the_sdram_s_pins():
+    """Registers in all pads, a clock that is the opposite, and every pin of the platform."""
+    board = find_board("ulx3s_85f")
+    plan = plan_of(FpgaTop("loop", SDRAM_LOOP, board, sdram=True), board)
+    netlist, sites = str(plan.files["top.il"]), str(plan.files["top.lpf"])
+    # Each with its enable: 3 commands, 2 of the bank, 13 of the address, 16 of data; the clock's.
+    assert netlist.count("cell \\OFS1P3DX") == 2 * (3 + 2 + 13 + 16) + 1
+    assert netlist.count("cell \\IFS1P3DX") == 16
+    assert netlist.count("cell \\ODDRX1F") == 1
+    pins = ("clk", "clk_en", "cs", "we", "ras", "cas", "ba", "a", "dq", "dqm")
+    located = re.findall(r'LOCATE COMP "sdram_0__(\w+?)(?:__\w+)?(?:\[\d+\])?" SITE', sites)
+    assert set(located) == set(pins) and len(located) == 6 + 2 + 13 + 16 + 2
+    assert sdram_period(board) == 40_000 and sdram_period(board.clocked(40)) == 25_000
+
+
+@pytest.mark.parametrize(
+    ("name", "mhz", "why"),
+    [
+        ("ecpix5_85", None, "ecpix5_85 has no SDRAM in its platform"),
+        (
+            "colorlight_5a75b_r7_0",
+            None,
+            "has pins 1 ba, 11 a, 32 dq, and 16 dq, 2 ba, 13 a are known",
+        ),
+        (
+            "ulx3s_85f",
+            50,
+            "a clock of 50 MHz is too fast for the SDRAM: its data come half a cycle after its",
+        ),
+    ],
+)
+def test_an_sdram_that_is_refused(name, mhz, why):
+    with pytest.raises(ParameterError) as error:
+        sdram_period(find_board(name).clocked(mhz))
+    assert why in str(error.value)
 
 
 def changed(**attributes):

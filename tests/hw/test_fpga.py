@@ -41,6 +41,22 @@ def test_what_a_netlist_needs(tmp_path):
         ("fpga stream.queue --baud 20000000", "a clock of 25 MHz makes 381 to 6250000 baud"),
         ("fpga stream.queue --clock 401", "the PLL of an ECP5 makes 3.125 to 400 MHz, not 401"),
         ("fpga stream.queue --clock 3.13", "a clock of 3.125 MHz makes 47 to 781250 baud"),
+        (
+            "fpga stream.queue --memory sdram",
+            "an SDRAM holds one memory, and stream.queue has none",
+        ),
+        (
+            "fpga topick.topick_core --memory sdram",
+            "an SDRAM holds one memory, and topick.topick_core has 4",
+        ),
+        (
+            "fpga veda.veda_core --memory sdram --board icebreaker",
+            "icebreaker has no SDRAM in its platform",
+        ),
+        (
+            "fpga stream.sequential_reader --memory sdram --memory-rows 0",
+            "memory_rows must not be 0 where an SDRAM holds the rows, not 0",
+        ),
         ("fpga stream.queue --memory-rows -7", "memory_rows must be from -1 to 1048576, not -7"),
     ],
 )

@@ -32,7 +32,7 @@ class BoardChoice:
         Bits a second of the line.
     divisor
         Clock cycles a bit, as the board was built.
-    memory_rows, multiplier
+    memory_rows, multiplier, memory, period
         As of :class:`hw.boards.design.BoardParameters`.
     """
 
@@ -41,11 +41,17 @@ class BoardChoice:
     divisor: int = 25
     memory_rows: int = -1
     multiplier: str = "dsp"
+    memory: str = "block"
+    period: int = 0
 
     def design(self, block: Block, parameters: Parameters) -> BoardDesign:
         divisor = DIVISOR if self.port == SIMULATED else self.divisor
         board = BoardParameters(
-            divisor=divisor, memory_rows=self.memory_rows, multiplier=self.multiplier
+            divisor=divisor,
+            memory_rows=self.memory_rows,
+            multiplier=self.multiplier,
+            memory=self.memory,
+            period=self.period if self.memory == "sdram" else 0,
         )
         return board_design(block, parameters, board)
 

@@ -9,6 +9,7 @@ from hw.boards.design import BoardDesign
 from sim.core import cache
 from sim.core.design import Design
 from sim.core.tools import compiled_folder, compiling
+from sim.drivers.board.desk import desk
 from sim.drivers.board.serial_port import SerialPort
 from sim.drivers.harness import verilated
 
@@ -19,7 +20,8 @@ DIVISOR = 4
 
 def compile_board(design: BoardDesign) -> Path:
     """Path of the program that simulates a board; built if the cache lacks it."""
-    top = Design(design.block, design.parameters, design.module, design.verilog, {}, {})
+    module, verilog = desk(design)
+    top = Design(design.block, design.parameters, module, verilog, {}, {})
     key = top.digest(PROGRAM.read_text(), *verilated.tools())
     folder = compiled_folder() / f"{design.module}_{key}"
 
