@@ -14,7 +14,7 @@ endif
 LONG ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test style lint verilog sim mutate campaign exhaustive fresh synth eval bench docs clean distclean
+.PHONY: help setup demo test style lint verilog sim mutate campaign oracles exhaustive fresh synth eval bench docs clean distclean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,9 @@ mutate: $(STAMP) ## mutation tests of every block (long)
 
 campaign: setup ## tests too long for the suite, proofs included (hours)
 	@$(PYTHON) -m sim campaign $(LONG)
+
+oracles: $(STAMP) ## what the campaign checks packages with: PeakRDL, FuseSoC, LiteX (90 MB)
+	@$(PYTHON) -m pip install --quiet --no-deps -r requirements-oracles.txt
 
 exhaustive: $(STAMP) ## every pair of FP16 and BF16 operands through six units (two minutes)
 	@$(PYTHON) -m sim exhaustive all

@@ -59,7 +59,7 @@ class CableRow(Component[None]):
         size = bytes_of(self._width)
         counted = Signal(range(size + 1))
         waits = Signal()
-        # A row that was asked for before `start` is nobody's.
+        # A row fetched for what was before `start` is nobody's.
         fetching = Signal()
         stale = Signal()
         m.d.comb += [

@@ -216,7 +216,6 @@ FAULTS = {
     "t_rcd": ("ACTIVATE, s.page, p.activate)", "ACTIVATE, s.page, p.activate - 1)", "T_RCD"),
     "t_rp": ("PRECHARGE, 0, p.precharge)", "PRECHARGE, 0, p.precharge - 1)", "T_RP"),
     "t_wr": ("eq(p.recovery - 1)", "eq(p.recovery - 2)", "T_WR"),
-    "open_bank": ("with m.If(~s.open.any()):", "with m.If(1):", "OPEN"),
     "wrong_bank": ("self.bank.eq(s.bank)", "self.bank.eq(s.bank ^ (s.fire & ~s.write))", "OPEN"),
     "bus": ("with m.If(s.turn == 0):", "with m.If(1):", "BUS"),
     "tag": ("s.tag.eq(request.tag),", "s.tag.eq(request.tag & s.bank),", "another's tag"),
