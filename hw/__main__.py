@@ -54,7 +54,7 @@ def list_blocks(arguments) -> None:
 
 
 def show_block(arguments) -> None:
-    block = find(arguments.block)
+    block = find(arguments.block, parts=True)
     preset = block.parameters_class.preset_name(arguments.preset)
     parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
     entry = show.describe(block, preset, parameters)
@@ -67,12 +67,12 @@ def show_block(arguments) -> None:
 def write_verilog(arguments) -> None:
     presets = [arguments.preset]
     if arguments.preset == "all":
-        blocks = select(arguments.block)
+        blocks = select(arguments.block, parts=True)
         presets = list(dict.fromkeys(p for b in blocks for p in b.parameters_class.presets()))
     # Every setting is checked before the first file is written.
     designs = [
         (block, block.parameters_class.preset(preset).replace_from_text(arguments.set))
-        for block, preset in configurations(arguments.block, presets)
+        for block, preset in configurations(arguments.block, presets, parts=True)
     ]
     check_writable(arguments.output)
     with Progress(len(designs)) as progress:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 FOLDERS = ("stream", "arith", "attention", "kllm", "veda", "topick", "lad", "unicaim", "baseline")
 """Packages of `hw` that hold blocks, in the order of listings."""
+PARTS = ("bus.axi_memory",)
+"""Components that are no blocks, as no testbench can say what their outputs are without what is
+beside them; their Verilog and area can be had like a block's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +96,15 @@ def _blocks_of(module_name: str) -> list[Block]:
     ]
 
 
-def find(name: str) -> Block:
+def find(name: str, parts: bool = False) -> Block:
     """The block of that catalogue name. Imports no other blocks than it needs.
 
+    parts
+        Whether one of :data:`PARTS` will do.
     :raises ParameterError: if it does not exist.
     """
     folder, _, module = name.partition(".")
-    if folder in FOLDERS and module.isidentifier():
+    if (folder in FOLDERS and module.isidentifier()) or (parts and name in PARTS):
         package = importlib.import_module(f"hw.{folder}")
         # Modules are listed without importing them: one block imports fast, all of them take
         # seconds.
@@ -110,17 +115,19 @@ def find(name: str) -> Block:
     raise ParameterError(f"{rule}, not {name!r}{meant(name, [block.name for block in blocks()])}")
 
 
-def select(name: str) -> list[Block]:
-    """`name`'s block alone, or every block for ``all``."""
-    return list(blocks()) if name == "all" else [find(name)]
+def select(name: str, parts: bool = False) -> list[Block]:
+    """`name`'s block alone, or every block for ``all``; `parts` as of :func:`find`."""
+    return list(blocks()) if name == "all" else [find(name, parts)]
 
 
-def configurations(name: str, presets: list[str]) -> list[tuple[Block, str]]:
+def configurations(name: str, presets: list[str], parts: bool = False) -> list[tuple[Block, str]]:
     """A block, or all of them for ``all``, with each of `presets` that the block has.
 
+    parts
+        As of :func:`find`.
     :raises ParameterError: for an unknown block, or a preset that none of them has.
     """
-    chosen = select(name)
+    chosen = select(name, parts)
     known = dict.fromkeys(p for block in chosen for p in block.parameters_class.presets())
     for preset in presets:
         require_one_of("preset", preset, [*known], aliases=("default", "first"))

@@ -76,8 +76,8 @@ class SdramController(Component[SdramParameters]):
     """Reads and writes rows of an SDRAM with a data bus at each rising edge (SDR).
 
     Rows are served one after another in the order of their requests. A row is `columns` reads or
-    writes, one in each cycle; bursts have length 1, as commands have another bus than data. Pages stay
-    open until another one of the bank is wanted or a refresh comes, which may be between two
+    writes, one in each cycle: bursts have length 1, as commands do not use the data's pins. Pages
+    stay open until another one of the bank is wanted or a refresh comes, which may be between two
     columns. Where a row lies: :meth:`SdramParameters.place`.
 
     The device's clock is the opposite of this one, so that commands change half a cycle before they

@@ -97,6 +97,9 @@ class AxiMemory(Component[AxiMemoryParameters]):
     (8, 0.125)
     """
 
+    summary = "Rows of a memory port as bursts of an AXI4 master"
+    source = "library"
+
     def ports(self) -> Ports:
         p = self.parameters
         request = {"tag": index(p.tag), "address": address(p.address), "write": FLAG}

@@ -38,6 +38,7 @@ class AxiMemoryParameters(Parameters):
 
     def __post_init__(self):
         require(self.row >= 1, "row must be at least 1 bit", self.row)
+        _ = self.sizes  # refuses what the bus does not have
         rule = f"a row must fit one burst: 4096 bytes, and 256 transfers of {self.data} bits"
         fits = self.row_bytes <= BOUNDARY and self.transfers <= MOST_BURST
         require(fits, rule, f"{self.row_bytes} bytes")

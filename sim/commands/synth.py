@@ -110,12 +110,12 @@ def synth(arguments) -> int:
         raise ParameterError("--netlist and --scheduler do not go together: others write it")
     presets = arguments.preset
     if "all" in presets:
-        blocks = select(arguments.block)
+        blocks = select(arguments.block, parts=True)
         presets = list(dict.fromkeys(p for b in blocks for p in b.parameters_class.presets()))
     # Every setting is checked before the first design is mapped.
     designs = [
         (block.name, preset, block.parameters_class.preset(preset).replace_from_text(arguments.set))
-        for block, preset in configurations(arguments.block, presets)
+        for block, preset in configurations(arguments.block, presets, parts=True)
         if not _only_simulated(block, arguments.block)
     ]
     target = _target(arguments)

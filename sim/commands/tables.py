@@ -23,7 +23,7 @@ from pathlib import Path
 from golden.files import replacing
 from golden.markdown import table_head, table_row
 from golden.studies.study import PAPER
-from hw.catalogue import FOLDERS, Block, blocks, find
+from hw.catalogue import FOLDERS, PARTS, Block, blocks, find
 from sim.core.tools import ROOT, ToolError, UnusableFile
 
 RESULTS = ROOT / "docs" / "results"
@@ -34,7 +34,10 @@ SYNTHESIZED = ("block", "preset", "mode")
 BUILT = ("board", "block", "configuration")
 OF_BUILT = (*BUILT, "used", "clock_mhz", "fmax_mhz")
 DRAM = RESULTS / "dram.json"
-PAGES = ("README.md", "docs/blocks.md", "docs/boards.md", "docs/dram.md", "docs/measured.md")
+PAGES = (
+    *("README.md", "docs/blocks.md", "docs/boards.md", "docs/buses.md", "docs/dram.md"),
+    "docs/measured.md",
+)
 PAPERS = ("kllm", "veda", "topick", "lad", "unicaim")
 MARK = re.compile(
     r"(<!-- table (\w+): made by `make docs` -->\n)(.*?)(<!-- end of table -->)", re.S
@@ -235,6 +238,17 @@ def fpga() -> list[str]:
     return lines
 
 
+def parts() -> list[str]:
+    """Components that are no blocks: area and clock in cells."""
+    lines = table_head("part, preset", "45 nm", "cells", "flip-flops")
+    for name in PARTS:
+        preset = find(name, parts=True).parameters_class.preset_name("default")
+        [row] = [r for r in _read(SYNTHESIS) if (r["block"], r["preset"]) == (name, preset)]
+        counts = (f"{row[kind]:,}" for kind in ("cells", "flipflops"))
+        lines.append(table_row(f"`{name}` {preset}", _measured(name, preset), *counts))
+    return lines
+
+
 def dram() -> list[str]:
     """Each core on each DRAM."""
     from sim.commands.dram_cores import table_of
@@ -256,6 +270,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "catalogue": catalogue,
     "verification": verification,
     "fpga": fpga,
+    "parts": parts,
     "dram": dram,
     "standards": standards,
 }

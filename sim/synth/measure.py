@@ -54,7 +54,7 @@ def measure(name: str, preset: str, parameters: Parameters, target: Target) -> l
 
     :raises SynthesisError: if the design cannot be mapped.
     """
-    block = find(name)
+    block = find(name, parts=True)
     module = module_name(block, parameters)
     rtlil = to_rtlil(block.create(parameters), module, multiplier=target.multiplier)
     with tempfile.TemporaryDirectory(prefix="synth_") as scratch:

@@ -7,7 +7,8 @@ import pytest
 from amaranth.lib import wiring
 
 from golden import trace as traces
-from hw.catalogue import Block, blocks, configurations, find, select
+from hw.catalogue import PARTS, Block, blocks, configurations, find, select
+from hw.emit.export import to_rtlil, to_verilog
 from hw.parameters import ParameterError
 from sim.core import payload
 from sim.core.design import with_streams
@@ -138,6 +139,17 @@ def test_jobs_depend_on_the_seed_and_on_nothing_else(block):
     one, again, other = (testbench.stimulus(parameters, None, 60, seed) for seed in (1, 1, 2))
     assert same(one.inputs, again.inputs) and same(one.outputs, again.outputs)
     assert not same(one.inputs, other.inputs) and not same(one.outputs, other.outputs)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_have_verilog_and_area_and_are_no_blocks(name):
+    part = find(name, parts=True)
+    assert part.name == name and part not in blocks() and part.summary
+    small = part.parameters_class.preset("first")
+    assert "module axi_memory(" in to_verilog(to_rtlil(part.create(small), "axi_memory"))
+    assert configurations(name, ["first"], parts=True) == [(part, "small")]
+    with pytest.raises(ParameterError, match="block must be one of those that"):
+        find(name)
 
 
 def test_configurations_are_the_presets_that_blocks_have():
