@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FOLDERS = ("stream", "arith", "attention", "kllm", "veda", "topick", "lad", "unicaim", "baseline")
 """Packages of `hw` that hold blocks, in the order of listings."""
-PARTS = ("bus.axi_memory",)
+PARTS = ("boards.sdram_controller", "bus.axi_memory")
 """Components that are no blocks, as no testbench can say what their outputs are without what is
 beside them; their Verilog and area can be had like a block's."""
 

@@ -23,8 +23,8 @@ from hw.boards.command_processor import CommandProcessor
 from hw.boards.frames import FrameReceiver, FrameTransmitter
 from hw.boards.protocol import VERSION, Channels
 from hw.boards.sdram_controller import sdram_pins
+from hw.boards.sdram_controller_parameters import SdramControllerParameters
 from hw.boards.sdram_memory import SdramMemory
-from hw.boards.sdram_parameters import SdramParameters
 from hw.boards.stream_ports import InputPort, OutputPort, bytes_of
 from hw.boards.uart import UartReceiver, UartTransmitter
 from hw.component import Component
@@ -56,7 +56,7 @@ class TopParameters:
     inputs: tuple[tuple[str, int], ...]
     outputs: tuple[tuple[str, int], ...]
     memories: tuple[BoardMemory, ...]
-    sdram: SdramParameters | None
+    sdram: SdramControllerParameters | None
     build: int
     divisor: int
     packet: int

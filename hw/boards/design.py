@@ -16,7 +16,7 @@ from hw.arith.streamed import Streamed
 from hw.boards.block_memory import BoardMemory, memory_of
 from hw.boards.board_top import BoardTop, TopParameters
 from hw.boards.protocol import VERSION
-from hw.boards.sdram_parameters import SdramParameters
+from hw.boards.sdram_controller_parameters import SdramControllerParameters
 from hw.boards.stream_ports import bytes_of
 from hw.boards.uart import FEWEST, MOST
 from hw.catalogue import Block
@@ -103,7 +103,7 @@ class BoardDesign:
     inputs: dict[str, Any]
     outputs: dict[str, Any]
     memories: dict[str, BoardMemory]
-    sdram: SdramParameters | None = None
+    sdram: SdramControllerParameters | None = None
 
 
 @functools.cache
@@ -171,7 +171,7 @@ def _streams(block: Block, component: wiring.Component) -> tuple[dict, dict]:
 
 def _memories(
     inputs: dict, outputs: dict, board: BoardParameters, block: str
-) -> tuple[dict[str, BoardMemory], SdramParameters | None]:
+) -> tuple[dict[str, BoardMemory], SdramControllerParameters | None]:
     """The memories on the board, behind each stream of requests with a stream of responses.
 
     And what an SDRAM is, if it holds them.
@@ -189,7 +189,7 @@ def _memories(
     if len(found) != 1:
         raise ParameterError(f"an SDRAM holds one memory, and {block} has {len(found) or 'none'}")
     ((name, one),) = found.items()
-    of_row = SdramParameters(row=one.row_bits, address=1, period=board.period, pads=PADS)
+    of_row = SdramControllerParameters(row=one.row_bits, address=1, period=board.period, pads=PADS)
     one = _with_rows(one, rows, 1 << of_row.reach)
     sizes = {"address": one.port.address_width, "tag": Shape.cast(one.port.tag).width}
     return {name: one}, dataclasses.replace(of_row, **sizes)

@@ -20,7 +20,7 @@ from amaranth.build.res import ResourceError
 from amaranth.vendor import LatticeECP5Platform, LatticeICE40Platform
 
 from hw.boards.pll import Pll, settings
-from hw.boards.sdram_parameters import SdramParameters
+from hw.boards.sdram_controller_parameters import SdramControllerParameters
 from hw.parameters import ParameterError, require_one_of
 
 BAUD = 1_000_000
@@ -232,7 +232,7 @@ def sdram_period(board: FpgaBoard) -> int:
     resource = board.platform().resources.get(("sdram", 0))
     if resource is None:
         raise ParameterError(f"{board.name} has no SDRAM in its platform")
-    chip = SdramParameters()
+    chip = SdramControllerParameters()
     wanted = {"dq": chip.width, "ba": chip.bank_bits, "a": chip.page_bits}
     widths = {part.name: len(part.ios[0].names) for part in resource.ios if part.name in wanted}
     if widths != wanted:

@@ -5,7 +5,7 @@ from typing import Any
 from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
 
 from hw.boards.block_memory import rows_ports
-from hw.boards.sdram_parameters import SdramParameters
+from hw.boards.sdram_controller_parameters import SdramControllerParameters
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
 
@@ -17,7 +17,7 @@ ALL_BANKS = 1 << 10
 """Address pin of a precharge of all banks."""
 
 
-def sdram_pins(p: SdramParameters) -> Ports:
+def sdram_pins(p: SdramControllerParameters) -> Ports:
     """The pins of an SDRAM, besides clock, clock enable, chip select and masks, which are fixed."""
     return {
         "command": wire_out(3, "Pins RAS, CAS and WE, from bit 0: those that are driven low."),
@@ -48,7 +48,7 @@ class State:
         The device has been initialised.
     """
 
-    def __init__(self, p: SdramParameters):
+    def __init__(self, p: SdramControllerParameters):
         self.busy = Signal()
         self.write = Signal()
         self.tag = Signal(p.tag)
@@ -72,23 +72,39 @@ class State:
         self.ready = Signal()
 
 
-class SdramController(Component[SdramParameters]):
+class SdramController(Component[SdramControllerParameters]):
     """Reads and writes rows of an SDRAM with a data bus at each rising edge (SDR).
 
     Rows are served one after another in the order of their requests. A row is `columns` reads or
     writes, one in each cycle: bursts have length 1, as commands do not use the data's pins. Pages
     stay open until another one of the bank is wanted or a refresh comes, which may be between two
-    columns. Where a row lies: :meth:`SdramParameters.place`.
+    columns. Where a row lies: :meth:`SdramControllerParameters.place`.
 
     The device's clock is the opposite of this one, so that commands change half a cycle before they
     are taken, and data of a read in cycle k can be registered at the end of cycle k + `answer`.
 
     Latency: `latency` from a read's transfer to `answered`, if its page is open and nothing waits;
     activate cycles more if none is, and precharge more if it is another one. Throughput: a row in
-    `columns` cycles, as long as pages are open; :meth:`SdramParameters.cycles` counts all cycles.
-    Handshake: ``request.ready`` depends on registers only. An answer must be taken at once: whoever
-    asks has room for it.
+    `columns` cycles, as long as pages are open. :meth:`SdramControllerParameters.cycles` counts
+    all cycles of any requests. Handshake: ``request.ready`` depends on registers only. An answer
+    must be taken at once: whoever asks has room for it.
+
+    Parameters
+    ----------
+    parameters : :class:`SdramControllerParameters`
+
+    Examples
+    --------
+    A row of 128 bits is eight columns; at 25 MHz its page is changed in two cycles.
+
+    >>> from hw.boards.sdram_controller import SdramControllerParameters
+    >>> p = SdramControllerParameters(row=128, period=40_000)
+    >>> p.columns, p.latency, p.precharge + p.activate
+    (8, 10, 2)
     """
+
+    summary = "Rows of a memory port in an SDR SDRAM"
+    source = "library"
 
     def ports(self) -> Ports:
         p = self.parameters
@@ -193,7 +209,7 @@ class SdramController(Component[SdramParameters]):
                 s.tag.eq(request.tag),
                 s.data.eq(request.data),
                 s.column.eq(number[: p.in_page] << (p.column_bits - p.in_page)),
-                # As :meth:`SdramParameters.place` says.
+                # As :meth:`SdramControllerParameters.place` says.
                 s.bank.eq(bank ^ page[: p.bank_bits]),
                 s.page.eq(page),
             ]

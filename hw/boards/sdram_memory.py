@@ -2,7 +2,7 @@
 
 from hw.boards.block_memory import BoardMemory, ServedMemory
 from hw.boards.sdram_controller import SdramController, sdram_pins
-from hw.boards.sdram_parameters import SdramParameters
+from hw.boards.sdram_controller_parameters import SdramControllerParameters
 from hw.ports import Ports
 
 
@@ -15,11 +15,11 @@ class SdramMemory(ServedMemory):
     Parameters
     ----------
     description : :class:`BoardMemory`
-    sdram : :class:`SdramParameters`
+    sdram : :class:`SdramControllerParameters`
         Its port is the description's.
     """
 
-    def __init__(self, description: BoardMemory, sdram: SdramParameters):
+    def __init__(self, description: BoardMemory, sdram: SdramControllerParameters):
         self._sdram = sdram
         super().__init__(description)
 

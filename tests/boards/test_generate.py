@@ -41,6 +41,7 @@ TOPICK = "--attention topick.topick_core --set tokens=32 --set entries=8"
 SETTINGS = {
     "veda": f"--capacity 6 {VEDA}",
     "veda, memory over the cable": f"--capacity 6 --memory-rows 0 {VEDA}",
+    "veda, all layers in SDRAM": f"--capacity 6 --memory sdram {VEDA} --set contexts=3",
     "topick": TOPICK,
     "unicaim": "--attention unicaim.unicaim_core --capacity 16 --set parallel=4 --set observe=1",
     "lad": "--attention lad.lad_tile --set positions=32 --memory-rows 1024",
@@ -62,6 +63,7 @@ def test_text_through_the_cable(run, tiny, which):
     options = SETTINGS[which]
     rows = options.partition("--memory-rows ")[2].split()[:1]
     alone = options.replace(f"--memory-rows {rows[0]}", "") if rows else options
+    alone = alone.replace("--memory sdram", "")
     results = []
     for line in (f"{options} {board}", alone):
         status, out, err = run(f"generate --gguf {tiny} --prompt 'a the' --tokens 2 --json {line}")

@@ -8,8 +8,8 @@ from amaranth.sim import Simulator
 from hw.boards import block_memory, cable_row
 from hw.boards.block_memory import WAITING, BlockMemory, BoardMemory
 from hw.boards.frames import END, ESC, FrameReceiver, FrameTransmitter
+from hw.boards.sdram_controller_parameters import SdramControllerParameters
 from hw.boards.sdram_memory import SdramMemory
-from hw.boards.sdram_parameters import SdramParameters
 from hw.boards.stream_ports import InputPort, OutputPort, beats_held, bytes_of
 from sim.drivers.board.link import Deframer, Repairs, frame
 from tests.support.boards.sdram_run import with_chip
@@ -140,7 +140,7 @@ class OnSdram(Elaboratable):
     """An SdramMemory with its device; ports as a BlockMemory has them."""
 
     def __init__(self, described: BoardMemory):
-        p = SdramParameters(
+        p = SdramControllerParameters(
             row=described.row_bits,
             address=described.port.address_width,
             tag=4,

@@ -6,19 +6,19 @@ import itertools
 import pytest
 from amaranth.sim import Simulator
 
-from hw.boards import sdram_controller, sdram_parameters
-from hw.boards.sdram_parameters import SdramParameters
+from hw.boards import sdram_controller, sdram_controller_parameters
+from hw.boards.sdram_controller_parameters import SdramControllerParameters
 from hw.parameters import ParameterError
 from sim.drivers.board.sdram_device import COMMANDS, Rule, SdramDevice
 from tests.support.boards.sdram_run import Run, check, mixed
 from tests.support.faults import with_fault
 
-SMALL = SdramParameters.preset("small")
+SMALL = SdramControllerParameters.preset("small")
 # A device of few pages, so that a run has all kinds of jumps, and refreshes in it.
 FEW = {"page_bits": 3, "column_bits": 5, "power_up": 400_000, "t_refi": 1_500_000}
-FAST = SdramParameters(20, 8, 3, 7_500, cas_latency=3, t_mrd=3, **FEW)
-SLOW = SdramParameters(100, 7, 5, 40_000, pads=2, **FEW | {"t_refi": 2_500_000})
-NARROW = SdramParameters(9, 10, 1, 12_500, **FEW)
+FAST = SdramControllerParameters(20, 8, 3, 7_500, cas_latency=3, t_mrd=3, **FEW)
+SLOW = SdramControllerParameters(100, 7, 5, 40_000, pads=2, **FEW | {"t_refi": 2_500_000})
+NARROW = SdramControllerParameters(9, 10, 1, 12_500, **FEW)
 SIZES = {"small": SMALL, "fast": FAST, "slow": SLOW, "narrow": NARROW}
 
 
@@ -50,7 +50,7 @@ def test_rows_of_an_open_page_keep_the_bus():
 
 
 def test_pages_follow_each_other_over_banks_and_powers_of_two_do_not_collide():
-    p = SdramParameters()
+    p = SdramControllerParameters()
     assert [p.place(n << p.in_page)[:2] for n in range(5)] == [
         (n % 4, n // 4) for n in range(4)
     ] + [(1, 1)]
@@ -63,7 +63,7 @@ def test_a_quiet_memory_is_refreshed():
     check(run)
 
 
-CONTROLLER, PARAMETERS = sdram_controller, sdram_parameters
+CONTROLLER, PARAMETERS = sdram_controller, sdram_controller_parameters
 FAULTS = {
     "refresh_omitted": (CONTROLLER, "s.due.eq(1)]", "s.due.eq(0)]", Rule.T_REFI),
     "t_rcd_one_short": (
@@ -148,7 +148,7 @@ def test_injected_fault_is_found(fault):
     p = FAST
     controller = sdram_controller.SdramController
     if module is PARAMETERS:
-        p = faulty.SdramParameters(**dataclasses.asdict(FAST))
+        p = faulty.SdramControllerParameters(**dataclasses.asdict(FAST))
     else:
         controller = faulty.SdramController
     run = Run(p, mixed(FAST, 120), controller=controller)
@@ -180,7 +180,7 @@ TOTAL = 500
 
 def broken(script: list[tuple[int, str, int]], cycles: int = 40, **changes) -> set[Rule]:
     """The rules that commands break, given to a device that has been initialised."""
-    p = SdramParameters(
+    p = SdramControllerParameters(
         period=7_500, cas_latency=3, power_up=75_000, refreshes=2, t_refi=7_500 * TOTAL
     )
     start = [(10, P, "all"), (13, F, 0), (22, F, 0), (31, M, 0)]
@@ -259,7 +259,7 @@ def test_a_bank_that_is_closed_or_open(script):
     [
         ({"row": 16 << 9, "address": 16}, "address must be from 1 to 15 bits, all rows"),
         ({"row": (16 << 9) + 1}, "a row must have 1 to 8192 bits, a page of the SDRAM, not"),
-        ({"cas_latency": 4}, "cas_latency must be 2 or 3, not 4"),
+        ({"cas_latency": 4}, "cas_latency must be from 2 to 3, not 4"),
         ({"t_rrd": 30_000}, "t_rrd must be at most t_rcd, not 30000"),
         ({"t_refi": 400_000}, "refreshes must be further apart than a page is changed in, not"),
         ({"column_bits": 11}, "column_bits must be from 1 to 10, not 11"),
@@ -267,5 +267,5 @@ def test_a_bank_that_is_closed_or_open(script):
 )
 def test_parameters_that_are_refused(changes, message):
     with pytest.raises(ParameterError) as error:
-        SdramParameters(**changes)
+        SdramControllerParameters(**changes)
     assert message in str(error.value)

@@ -9,14 +9,14 @@ from amaranth.hdl import Assert, Cat, Cover, Elaboratable, Fragment, Module, Mux
 
 from hw.boards import sdram_controller
 from hw.boards.sdram_controller import SdramController
-from hw.boards.sdram_parameters import SdramParameters
+from hw.boards.sdram_controller_parameters import SdramControllerParameters
 from sim.checks.formal.specs import Internals, drive, reset_first
 from sim.drivers.board.sdram_device import PINS, Rule, SdramDevice
 from tests.support.formal import fault_test, prove_block
 
 # Two banks of two pages, rows of two columns; every time is different, and t_rc is longer than
 # t_ras and t_rp together.
-SIZE = SdramParameters(
+SIZE = SdramControllerParameters(
     **{"row": 2, "address": 3, "tag": 2, "period": 1, "width": 1},
     **{"bank_bits": 1, "page_bits": 1, "column_bits": 2, "power_up": 4, "refreshes": 2},
     **{"t_rcd": 2, "t_rp": 3, "t_ras": 4, "t_rc": 8, "t_rrd": 2, "t_wr": 2, "t_rfc": 5},

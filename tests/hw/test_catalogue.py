@@ -146,7 +146,7 @@ def test_parts_have_verilog_and_area_and_are_no_blocks(name):
     part = find(name, parts=True)
     assert part.name == name and part not in blocks() and part.summary
     small = part.parameters_class.preset("first")
-    assert "module axi_memory(" in to_verilog(to_rtlil(part.create(small), "axi_memory"))
+    assert f"module {part.module}(" in to_verilog(to_rtlil(part.create(small), part.module))
     assert configurations(name, ["first"], parts=True) == [(part, "small")]
     with pytest.raises(ParameterError, match="block must be one of those that"):
         find(name)

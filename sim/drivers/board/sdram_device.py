@@ -7,7 +7,7 @@ rule sets the rule's bit in the same cycle.
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import enum, memory
 
-from hw.boards.sdram_parameters import SdramParameters
+from hw.boards.sdram_controller_parameters import SdramControllerParameters
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
 
@@ -52,7 +52,7 @@ COMMANDS = {
 PINS = ("command", "bank", "address", "write_data", "drive")
 
 
-def device_ports(p: SdramParameters) -> Ports:
+def device_ports(p: SdramControllerParameters) -> Ports:
     """The pins of the device, and what cells it means."""
     return {
         "command": wire_in(3, "RAS, CAS and WE from bit 0, high where the pin is low."),
@@ -71,7 +71,7 @@ def device_ports(p: SdramParameters) -> Ports:
     }
 
 
-class SdramDevice(Component[SdramParameters]):
+class SdramDevice(Component[SdramControllerParameters]):
     """One SDRAM chip.
 
     Its clock is the opposite of the controller's: it takes in the middle of cycle k what the pins
@@ -81,7 +81,7 @@ class SdramDevice(Component[SdramParameters]):
 
     Parameters
     ----------
-    parameters : :class:`SdramParameters`
+    parameters : :class:`SdramControllerParameters`
         Sizes, times and period; those of the memory's port do not matter.
     """
 
@@ -220,12 +220,12 @@ class SdramDevice(Component[SdramParameters]):
         self._break(m, Rule.BUS, self.drive & (reads | after))
 
 
-class SdramChip(Component[SdramParameters]):
+class SdramChip(Component[SdramControllerParameters]):
     """An :class:`SdramDevice` with its cells.
 
     Parameters
     ----------
-    parameters : :class:`SdramParameters`
+    parameters : :class:`SdramControllerParameters`
     """
 
     def ports(self) -> Ports:

@@ -6,14 +6,14 @@ from amaranth.hdl import Module
 from amaranth.sim import Simulator
 
 from hw.boards.sdram_controller import SdramController
-from hw.boards.sdram_parameters import SdramParameters
+from hw.boards.sdram_controller_parameters import SdramControllerParameters
 from sim.drivers.board.sdram_device import PINS, Rule, SdramChip
 
 Request = tuple[int, int, int | None]
 """Tag, number of a row, and data to write."""
 
 
-def with_chip(m: Module, pins, p: SdramParameters) -> SdramChip:
+def with_chip(m: Module, pins, p: SdramControllerParameters) -> SdramChip:
     """The device at the pins of a controller, through as many registers as `p` says."""
     m.submodules.chip = chip = SdramChip(p)
     assert p.pads in (0, 2)
@@ -81,7 +81,7 @@ class Run:
             await ctx.tick()
 
 
-def mixed(p: SdramParameters, count: int, seed: int = 1) -> list[Request]:
+def mixed(p: SdramControllerParameters, count: int, seed: int = 1) -> list[Request]:
     """Runs of rows and jumps, reads and writes; only what was written is read."""
     choose = random.Random(seed)
     rows = 1 << p.address

@@ -7,12 +7,29 @@ from collections.abc import Iterable
 from hw.parameters import Parameters, require
 from hw.stream.memory_port import MemoryPort
 
-MODE_COLUMN = 9
-"""The most bits of a column: an eleventh address pin means something else."""
+LONGEST = 1_000_000_000
+"""Picoseconds of a time at most: a millisecond."""
+RANGES = {
+    "tag": (1, 64),
+    "period": (1, 1_000_000),
+    "cas_latency": (2, 3),
+    "pads": (0, 8),
+    "bank_bits": (1, 3),
+    "page_bits": (1, 16),
+    # The eleventh address pin of a column means something else.
+    "column_bits": (1, 10),
+    "width": (1, 64),
+    "refreshes": (1, 64),
+    "t_mrd": (1, 64),
+    "power_up": (1, LONGEST),
+    **dict.fromkeys(("t_rcd", "t_rp", "t_ras", "t_rc", "t_rrd", "t_wr", "t_rfc"), (1, LONGEST)),
+    "t_refi": (1, LONGEST),
+}
+"""Fewest and most of each parameter, whatever the others are."""
 
 
 @dataclasses.dataclass(frozen=True)
-class SdramParameters(Parameters):
+class SdramControllerParameters(Parameters):
     """Times are in picoseconds, as data sheets have them in nanoseconds.
 
     The defaults are of Micron's MT48LC16M16A2 (256 Mb, x16), speed grade -75, with the power-up of
@@ -51,7 +68,7 @@ class SdramParameters(Parameters):
     pads: int = 0
     bank_bits: int = 2
     page_bits: int = 13
-    column_bits: int = MODE_COLUMN
+    column_bits: int = 9
     width: int = 16
     power_up: int = 200_000_000
     refreshes: int = 8
@@ -66,23 +83,20 @@ class SdramParameters(Parameters):
     t_refi: int = 7_812_500
 
     def __post_init__(self):
+        for name, (least, most) in RANGES.items():
+            rule = f"{name} must be from {least} to {most}"
+            require(least <= getattr(self, name) <= most, rule, getattr(self, name))
         rule = f"a row must have 1 to {self.width << self.column_bits} bits, a page of the SDRAM"
         require(1 <= self.row <= self.width << self.column_bits, rule, self.row)
-        require(1 <= self.tag <= 64, "tag must be from 1 to 64 bits", self.tag)
-        require(self.cas_latency in (2, 3), "cas_latency must be 2 or 3", self.cas_latency)
         rule = f"address must be from 1 to {self.reach} bits, all rows of the SDRAM"
         require(1 <= self.address <= self.reach, rule, self.address)
-        rule = f"column_bits must be from 1 to {MODE_COLUMN + 1}"
-        require(1 <= self.column_bits <= MODE_COLUMN + 1, rule, self.column_bits)
-        require(self.period >= 1, "period must be at least 1 ps", self.period)
-        require(self.pads >= 0, "pads must be at least 0", self.pads)
         # The next activation waits for the column commands of the one before, and for no more.
         require(self.t_rrd <= self.t_rcd, "t_rrd must be at most t_rcd", self.t_rrd)
         rule = "refreshes must be further apart than a page is changed in"
         require(self.interval > 2 * self.slack, rule, self.t_refi)
 
     @classmethod
-    def presets(cls) -> dict[str, "SdramParameters"]:
+    def presets(cls) -> dict[str, "SdramControllerParameters"]:
         small = {"bank_bits": 2, "page_bits": 4, "column_bits": 4, "power_up": 400_000}
         return {
             "small": cls(32, 6, 3, refreshes=2, **small),
