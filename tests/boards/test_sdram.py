@@ -11,6 +11,7 @@ from hw.boards.sdram_controller_parameters import SdramControllerParameters
 from hw.parameters import ParameterError
 from sim.drivers.board.sdram_device import COMMANDS, Rule, SdramDevice
 from tests.support.boards.sdram_run import Run, check, mixed
+from tests.support.campaign import suite_takes
 from tests.support.faults import with_fault
 
 SMALL = SdramControllerParameters.preset("small")
@@ -140,7 +141,13 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+IN_SUITE = [
+    *("refresh_omitted", "t_rcd_one_short", "write_recovery_one_short"),
+    "read_from_another_open_bank",
+]
+
+
+@pytest.mark.parametrize("fault", suite_takes(IN_SUITE, FAULTS))
 def test_injected_fault_is_found(fault):
     """By the rule that is meant for it, or by wrong rows and no rule."""
     module, line, instead, rule = FAULTS[fault]

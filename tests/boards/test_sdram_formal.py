@@ -4,6 +4,7 @@ Requests come when and as they like. The device's cells hold anything; which tag
 proved, its row is compared in simulation (test_sdram.py), where refreshes are left out too.
 """
 
+import pytest
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Cat, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
@@ -207,6 +208,7 @@ def test_proof():
     prove_block(SdramSpec(SdramController(SIZE)), "sdram_controller", depth=2, seconds=120)
 
 
+@pytest.mark.campaign
 def test_cover():
     spec = SdramSpec(SdramController(SIZE), invariant=False)
     prove_block(spec, "sdram_controller", "cover", depth=36, seconds=120)
@@ -225,7 +227,6 @@ test_injected_fault_is_found = fault_test(
     sdram_controller,
     FAULTS,
     lambda m: SdramSpec(m.SdramController(SIZE), invariant=False),
-    suite=["wrong_bank"],
     depth=36,
     seconds=120,
 )
