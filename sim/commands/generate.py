@@ -270,7 +270,9 @@ def add_story(command: argparse.ArgumentParser) -> None:
         help="a Llama-family model of your own (default: SmolLM2-135M-Instruct, fetched once)",
     )
     command.add_argument(
-        "--memory", metavar="TIMING", help="of all memories, as in `sim run` (default: the fastest)"
+        "--memory",
+        metavar="TIMING",
+        help="of all memories, or a board's, as in `sim run` (default: the fastest)",
     )
     command.add_argument(
         "--threads",

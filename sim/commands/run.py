@@ -91,8 +91,11 @@ def board_choice(arguments):
 
 def refuse_without_board(arguments) -> None:
     """:raises ParameterError: for options of a board without one."""
+    from hw.boards.design import MEMORIES
     from hw.parameters import ParameterError
 
+    if arguments.memory in MEMORIES:
+        raise ParameterError(f"--memory {arguments.memory} needs --board")
     for name in ("baud", "clock", "memory_rows", "multiplier"):
         if getattr(arguments, name) is not None:
             raise ParameterError(f"--{name.replace('_', '-')} needs --board")
@@ -226,7 +229,8 @@ def register(commands) -> None:
             "timing of the block's memories: any of latency=1..80,order=in|any,interval=2,seed=3; "
             "or a DRAM, hbm2, lpddr4_3200, ddr3_1600 or sdr_133, and any of channels=4,clock=1000 "
             "(the core's, in MHz),map=row:bank:column:channel,hash=on,window=64,order=in|any "
-            "(default: a different timing for each stall pattern)"
+            "(default: a different timing for each stall pattern); with --board what holds the "
+            "rows, block or sdram (default: block)"
         ),
     )
     command.add_argument("--waves", type=Path, metavar="FILE.fst", help="write waves to this file")

@@ -107,6 +107,7 @@ def test_command(run):
     [
         ("--board /dev/none", "there is no port /dev/none"),
         ("--baud 9600", "--baud needs --board"),
+        ("--memory sdram", "--memory sdram needs --board"),
         ("--board simulated --stall none", "--board and --stall do not go together"),
         (
             "--board simulated --memory latency=3",

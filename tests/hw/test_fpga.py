@@ -197,3 +197,16 @@ def test_a_bitstream(call, board, preamble, tmp_path, monkeypatch):
 
     monkeypatch.setattr(fpga, "run", refuse)
     assert call(cli.main, command) == (0, out, "")
+
+
+@pytest.mark.campaign
+def test_a_bitstream_with_sdram(call, tmp_path):
+    """The registers of its pins are in the pads: 16 both ways, 18 out, and the clock's."""
+    command = "fpga stream.sequential_reader --memory sdram --board ulx3s_85f"
+    status, out, _ = call(cli.main, f"{command} -o {tmp_path / 'bits'} --json")
+    assert status == 0
+    (built,) = json.loads(out)
+    assert built["configuration"] == "small, sdram" and built["fmax_mhz"] > 25
+    (reported,) = tmp_path.glob("bits/*/report.json")
+    used = json.loads(reported.read_text())["utilization"]
+    assert used["IOLOGIC"]["used"] == 16 + 18 + 1
