@@ -218,9 +218,7 @@ def test_a_fill_beyond_the_last_row_is_refused(reader, reader_design):
 def test_runs_are_all_rows_in_order(parts, most):
     values, lengths = zip(*parts, strict=True) if parts else ((), ())
     rows = np.repeat(np.array(values, np.uint32), np.array(lengths, int))[:, None]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sim.drivers.board.board.MOST", most)
-        found = runs(rows)
+    found = runs(rows, most)
     assert [row for first, last, _ in found for row in range(first, last)] == [*range(len(rows))]
     for first, last, equal in found:
         assert last > first

@@ -78,10 +78,14 @@ def test_text_through_the_cable(run, tiny, which):
 
 
 @pytest.mark.campaign
-def test_a_model_that_people_use(run):
-    """SmolLM2-135M's next token by VEDA's core of 64 PEs, its cache in the board's memory."""
+@pytest.mark.parametrize("memory", ["--memory-rows 2048", "--memory sdram --set contexts=30"])
+def test_a_model_that_people_use(run, memory):
+    """SmolLM2-135M's next token by VEDA's core of 64 PEs, its cache in the board's memory.
+
+    Layers take turns on block memory, or all have their rows in SDRAM.
+    """
     line = "generate --prompt A --tokens 1 --capacity 16 --json"
-    status, out, _ = run(f"{line} --board simulated --memory-rows 2048")
+    status, out, _ = run(f"{line} --board simulated {memory}")
     assert status == 0
     result = json.loads(out)
     assert result["bits_compared"] == 278370 and result["mismatches"] == 0

@@ -13,8 +13,11 @@ from sim.core import payload
 from sim.drivers.board.link import CRC_BYTES, BoardError, Link, Transport
 
 RUNNING = 0x80
-FEWEST, MOST = 4, 0xFFFF
-"""Equal rows of a memory up to which each is sent, and those that one operation fills."""
+FEWEST = 4
+"""Equal rows of a memory up to which each is sent."""
+LONGEST = 3000
+"""Clock cycles that an operation may take, as the host waits for its reply, and a simulated board
+sleeps where nothing is on the line for longer."""
 HEAD = 2 + CRC_BYTES
 """Bytes of a packet besides operations or results."""
 WORDS_OF = {
@@ -182,7 +185,9 @@ class Board:
         """Write ``uint32[rows, words]`` to a memory, from row `start` on."""
         size = bytes_of(self.design.memories[memory].row_bits)
         most = max(1, (self.room - 8) // size)
-        for first, last, equal in runs(rows):
+        sdram = self.design.sdram
+        cycles = 2 if sdram is None else sdram.columns + sdram.slack
+        for first, last, equal in runs(rows, max(FEWEST + 1, LONGEST // cycles)):
             if equal:
                 one = as_bytes(rows[first : first + 1], size)
                 self.do(self._rows(Operation.FILL, memory, start + first, last - first) + one)
@@ -209,18 +214,18 @@ class Board:
         return head + first.to_bytes(4, "little") + count.to_bytes(2, "little")
 
 
-def runs(rows: np.ndarray) -> list[tuple[int, int, bool]]:
+def runs(rows: np.ndarray, most: int) -> list[tuple[int, int, bool]]:
     """First row, last + 1, and whether they are more than `FEWEST` equal ones; all rows in order.
 
-    A run of equal rows has `MOST` of them at most.
+    A run of equal rows has `most` of them at most.
     """
     if not len(rows):
         return []
     changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
     found: list[tuple[int, int, bool]] = []
     for first, last in itertools.pairwise([0, *changes.tolist(), len(rows)]):
-        for start in range(first, last, MOST):
-            end = min(start + MOST, last)
+        for start in range(first, last, most):
+            end = min(start + most, last)
             equal = end - start > FEWEST
             if found and not equal and not found[-1][2]:
                 found[-1] = (found[-1][0], end, False)
