@@ -72,7 +72,7 @@ class RtlAttention(RtlPart[P], DecodeAttention):
 
         None beside another layer's attention, which counts those of both.
         """
-        uses = self._session.uses().values() if self._opened else ()
+        uses = self._session.uses(contents=False).values() if self._opened else ()
         return {
             "kv_read": sum(use.bytes_read for use in uses),
             "kv_written": sum(use.bytes_written for use in uses),

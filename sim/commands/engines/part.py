@@ -144,7 +144,7 @@ class RtlPart(Generic[P]):
 
     def drams(self) -> list[DramUse]:
         """What the memories did, if they are DRAMs; nothing beside another layer's part."""
-        return drams_of(self._session.uses()) if self._opened else []
+        return drams_of(self._session.uses(contents=False)) if self._opened else []
 
     def close(self) -> None:
         if self._opened:

@@ -75,6 +75,6 @@ class StoredAttention(Fp16Attention[P]):
 
     def figures(self) -> dict[str, float]:
         """The sums; rows read from and written to memory; cycles."""
-        use = self._session.uses()[NAME]
+        use = self._session.uses(contents=False)[NAME]
         rows = {"rows read": use.rows_read, "rows written": use.rows_written}
         return self._sums | rows | {"cycles": sum(self.cycles)}

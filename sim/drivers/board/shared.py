@@ -127,12 +127,12 @@ class LayerSession:
                 self._written[name][first:last] = rows[first:last]
         return patches
 
-    def uses(self) -> dict[str, MemoryUse]:
+    def uses(self, contents: bool = True) -> dict[str, MemoryUse]:
         """What the memories did; their rows only while the board is still this session's."""
         with self._shared.lock:
             if self._session is None:
                 return {}
-            return self._session.uses(contents=self._shared.owner is self)
+            return self._session.uses(contents and self._shared.owner is self)
 
     def close(self) -> None:
         self._session = None

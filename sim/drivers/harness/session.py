@@ -95,8 +95,12 @@ class Session:
             self._harness.sink(name, received[name], cycles_of[name], count, self._stall)
         return received, cycles_of
 
-    def uses(self) -> dict[str, MemoryUse]:
-        """What each memory did so far, by name; cycles of requests are of the last step."""
+    def uses(self, contents: bool = True) -> dict[str, MemoryUse]:
+        """What each memory did so far, by name; cycles of requests are of the last step.
+
+        contents
+            Whether rows are wanted, which a board takes long to tell.
+        """
         return self._harness.uses()
 
     def close(self) -> None:
