@@ -282,4 +282,4 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
 
     def bytes_moved(self) -> dict[str, int]:
         """Bytes that the core has read from the memory of its weights, scales included."""
-        return {"weights_read": self._session.uses()["memory"].bytes_read}
+        return {"weights_read": self._session.uses(contents=False)["memory"].bytes_read}

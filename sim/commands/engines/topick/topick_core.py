@@ -157,7 +157,7 @@ class TopickAttention(RtlAttention[TopickCoreParameters]):
         formula, for the memories' mean latency. Tokens whose rows were written to memory again with
         another scale; elements of K and V that saturated.
         """
-        uses = self._session.uses().values()
+        uses = self._session.uses(contents=False).values()
         return self._sums | {
             "chunks read": sum(use.rows_read for use in uses),
             "cycles": sum(self.cycles),
