@@ -103,8 +103,8 @@ class ServedMemory(Component[None]):
 
     Answers in the order of requests. Handshake: ``request.ready`` and ``response.valid`` depend on
     registers, and on the ready of what holds the rows. A request beyond the last row sets `fault`;
-    it reads or writes nothing useful. The cable's side is that of :class:`CableRow`, and comes
-    first, because a byte takes it many cycles anyway.
+    it reads or writes nothing useful. The cable's side is a :class:`CableRow`, and comes first,
+    because a byte takes it many cycles anyway.
 
     A subclass says what holds the rows.
 

@@ -39,7 +39,7 @@ endmodule
 def desk(design: BoardDesign) -> tuple[str, str]:
     """Top module and text of a board and, if it has one, its SDRAM.
 
-    The ports are those of the design but for the SDRAM's. A broken rule of the SDRAM ends the
+    It has the design's ports but for the SDRAM's. A broken rule of the SDRAM ends the
     simulation. It keeps the pages that the design's memory reaches.
     """
     p = design.sdram

@@ -75,14 +75,14 @@ class SdramDevice(Component[SdramControllerParameters]):
     """One SDRAM chip.
 
     Its clock is the opposite of the controller's: it takes in the middle of cycle k what the pins
-    have in it, and drives data of a read from the middle of cycle k + CL - 1 to that of the next,
+    have in it, and drives data of a read from the middle of cycle k + CL - 1 to the next cycle's,
     so that they can be registered between the two. Both halves are one cycle here. It is powered up
     by reset. The cells are beside it, so that a simulator may keep as many of them as it likes.
 
     Parameters
     ----------
     parameters : :class:`SdramControllerParameters`
-        Sizes, times and period; those of the memory's port do not matter.
+        Sizes, times and period; nothing of the memory's port matters.
     """
 
     def ports(self) -> Ports:
