@@ -95,7 +95,7 @@ class VedaLayer(RtlPart[VedaCoreParameters]):
 
     def bytes_moved(self) -> dict[str, int]:
         """Bytes that the core has read; none beside attention, which counts those of both."""
-        use = self._session.uses()[NAME] if self._opened else None
+        use = self._session.uses(contents=False)[NAME] if self._opened else None
         return {"weights_read": use.bytes_read if use else 0}
 
 
