@@ -43,10 +43,10 @@ class ContextMemory(Component[None]):
         m = Module()
         write = self.write
         # A memory is not cleared by a reset, so a bit for each context says that its word is new.
-        written = Signal(self._contexts)
+        written = Signal(1 << len(self.context))  # for any number that a context may have
         found = Signal(Shape.cast(self._shape).width, reset_less=True)  # of the context to read
         m.d.comb += Value.cast(self.word).eq(
-            Mux(written.bit_select(self.context, 1), found, 0),
+            Mux((written >> self.context)[0], found, 0),
         )
         with m.If(write.valid):
             m.d.sync += written.bit_select(write.context, 1).eq(1)

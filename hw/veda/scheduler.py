@@ -191,14 +191,14 @@ class Scheduler(Component[SchedulerParameters]):
         length = Signal(range(p.capacity + 1))  # live slots of the context whose rows are read
         context = Signal.like(command.payload.context)
         joining = Signal()  # the new token has no slot yet
-        busy = Signal(p.contexts)  # contexts with a step that has not been reported
+        busy = Signal(1 << len(context))  # contexts with a step that has not been reported
         free = Signal()  # the command's context is not
 
         # A command goes to the sequence and, unless it is refused, to the voting engine.
         may_begin = sequence.refused | (votes.i.ready & free)
         accepted = join(m, [command], [sequence.command], may_begin)
         m.d.comb += [
-            free.eq(~busy.bit_select(command.payload.context, 1)),
+            free.eq(~(busy >> command.payload.context)[0]),
             sequence.refuse.eq(self.refuse | (command.payload.context >= p.contexts)),
             self.refused.eq(sequence.refused),
             self.reading.eq(~sequence.command.ready),

@@ -66,7 +66,7 @@ class VectorFeed(Component[VectorFeedParameters]):
     Vectors of the next products are accepted while there is room, as far as the ones before have
     been stored.
 
-    Latency: 4 cycles from a job, or its first element, to the first factor, and those of the norm.
+    Latency: 3 cycles from a job, or its first element, to the first factor, and those of the norm.
     Throughput: an element a cycle.
     """
 

@@ -60,7 +60,9 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     more heads than `heads` or than kv_heads times its group is refused: it is accepted and
     answered by a single report with ``error``, when all steps before it have been reported. It
     accepts no rows of q, k and v, makes no request to the memory, has no o and changes no state;
-    its ``restart`` has no effect either.
+    its ``restart`` has no effect either. So is a product without rows, vectors or blocks, of more
+    than `vector` rows or `tokens` vectors, or of more than `normed` rows with ``norm``; it accepts
+    no elements. Whether a matrix is in the memory is not checked.
 
     A head's o is ``invalid`` if one of its scores was NaN or plus infinity (o is then NaN), or all
     were minus infinity (probabilities are 0). A score more than 65519 above the head's first finite

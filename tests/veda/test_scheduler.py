@@ -70,7 +70,7 @@ def test_proof():
             "join(m, [rows.o], [self.request], ~self.command.valid)",
         ),
         ("error | voted.valid", "error | (voted.valid & ~self.command.valid)"),
-        ("free.eq(~busy.bit_select(command.payload.context, 1))", "free.eq(1)"),
+        ("free.eq(~(busy >> command.payload.context)[0])", "free.eq(1)"),
     ],
     ids=["request", "report", "busy"],
 )
