@@ -57,7 +57,7 @@ class Steps:
         self._fields: dict[str, list[int]] = {}
         self._cycles = 0
 
-    def length(self, restart: bool, context: int) -> int:
+    def length(self, restart: bool, context: int = 0) -> int:
         """Slots of the context's next step, the new one included."""
         return 1 if restart else len(self.engines[context].positions) + 1
 
