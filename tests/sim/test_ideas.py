@@ -67,7 +67,8 @@ def test_a_model_on_a_core_without_its_idea_stops(run, name, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SENBAZURU_CACHE", str(tmp_path / "cache"))
     parameters, options = MODELS[name]
-    line = attention_command(write_llama(tmp_path), name, f"--tokens 24 {options}")
+    llama = write_llama(tmp_path, layers=2)  # as many as VEDA's core has contexts
+    line = attention_command(llama, name, f"--tokens 24 {options}")
     core = CoreWithoutIdea(tmp_path, generate(find(name), parameters))
     for idea in (None, *core.ideas):
         core.select(idea)

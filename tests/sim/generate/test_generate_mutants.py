@@ -17,7 +17,7 @@ from hw.kllm.core.core_parameters import BEAT
 from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import Parameters
 from hw.veda.veda_core import VedaCoreParameters
-from sim.commands.engines import LINEAR, linear_engine
+from sim.commands.engines import linear_engine
 from sim.core.design import generate
 from sim.core.user_verilog import generated_ports
 from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
@@ -108,7 +108,7 @@ CORES = {
             "voting_engine.fifo",
             "voting_engine.threshold",
         ),
-        flow=("attention", "attention.special_function_unit.credits"),
+        flow=("attention", "attention.special_function_unit.credits", "scheduler.sequence"),
         factors={"attn_v": 100},
         port="kv",
         memory="memory",
@@ -273,11 +273,11 @@ def large(name: str, path) -> list[np.ndarray]:
     """Per layer, for each token of the prompt: whether a faulty input of the core is 64 or more."""
     model, tokenizer, about = open_model(path)
     core, prompt, seen = CORES[name], tokenizer.encode(PROMPT), {}
-    if name in LINEAR:
+    if core.port == "x":  # it multiplies
         model = linear_engine(name).quantise(model, tokenizer, about, core.parameters)
     model.hidden(prompt, observer=lambda layer, what, x: seen.update({(layer, what): abs(x) >= 64}))
     layers = range(MODEL["layers"])
-    if name in LINEAR:
+    if core.port == "x":  # it multiplies
         return [seen[layer, "down"][:, ::BEAT].any(axis=1) for layer in layers]
     return [(seen[layer, "k"] | seen[layer, "v"])[:, :, 0].any(axis=0) for layer in layers]
 
