@@ -125,7 +125,7 @@ class VedaCore:
     ) -> StepResult:
         """Vectors ``x`` [vectors, rows] times a matrix ``w`` [blocks, rows, d], all float16.
 
-        Results are those of each block in turn: ``o`` [blocks vectors, d].
+        Each block gives the results of all vectors, in turn: ``o`` [blocks vectors, d].
 
         norm
             Normalise the vectors first, with 1 / rows and the epsilon.

@@ -47,7 +47,7 @@ class CableRow(Component[None]):
         return own | {
             "asks": wire_out(1, "A row is to be stored or fetched."),
             "stores": wire_out(1, "It is to be stored; valid with `asks`."),
-            "number": wire_out(32, "Of the row."),
+            "number": wire_out(32, "Number of the row."),
             "stored": wire_out(bits, "The row."),
             "taken": wire_in(1, "The memory has begun; only while `asks` is high."),
             "fetched": wire_in(1, "A row that was to be fetched is there."),

@@ -52,7 +52,7 @@ class BoardParameters(Parameters):
     memory
         What holds the rows of memories: ``block`` memory, or an ``sdram``, which has one memory.
     period
-        Of the clock in ps, where it matters: to an SDRAM.
+        Period of the clock in ps, where it matters: to an SDRAM.
     """
 
     divisor: int = 25

@@ -39,7 +39,7 @@ class SdramControllerParameters(Parameters):
     row, address, tag
         Bits of a row, of its number, and of a tag, of the memory's port.
     period
-        Of the clock.
+        Period of the clock.
     cas_latency
         Clocks from a read to its data, 2 or 3.
     pads
@@ -57,7 +57,7 @@ class SdramControllerParameters(Parameters):
     t_mrd
         Clocks from the mode's setting to the next command.
     t_refi
-        From one refresh to the next at most: 64 ms for 8192.
+        Time from one refresh to the next, at most: 64 ms for 8192.
     """
 
     row: int = 128

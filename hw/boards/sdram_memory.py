@@ -9,8 +9,8 @@ from hw.ports import Ports
 class SdramMemory(ServedMemory):
     """Rows in an SDRAM.
 
-    Latency of a read: that of :class:`SdramController` and 1, for the queue of responses, if no
-    other request and no refresh comes before it.
+    Latency of a read: one cycle more than :class:`SdramController`'s, for the queue of responses,
+    if no other request and no refresh comes before it.
 
     Parameters
     ----------

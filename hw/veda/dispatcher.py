@@ -12,7 +12,7 @@ from hw.veda.shared_function_unit import turn_layout
 
 
 class DispatcherLayouts:
-    """Payloads of a dispatcher's streams, which are those of the parts that it connects.
+    """Payloads of a dispatcher's streams, as the parts have them that it connects.
 
     step, step_run, step_lookup, step_request
         The scheduler's command, runs, look-ups and requests.
@@ -43,7 +43,7 @@ class Dispatcher(Component[ProductParameters]):
         command ─┬→ step ┄ scheduler ┄ step_run ─┬→ run ┄ reader ┄ lookup ─┬→ step_lookup ┄ map ─┐
                  └→ ProductSequence ─────────────┘                         └─────── request ←────┘
 
-    The runs of a job follow those of the job before, so results are in the order of commands. A
+    A job's runs begin when the job before has none left, so results are in order of commands. A
     product's rows are where its addresses say; a step's are found by the scheduler's map.
 
     Errors: a product that does not fit is offered to the scheduler with `refuse`, whose report

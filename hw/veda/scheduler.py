@@ -140,7 +140,7 @@ class Scheduler(Component[SchedulerParameters]):
     The order of a step is :class:`hw.attention.step_sequence.StepSequence`'s. Before its new rows
     are written, the token takes a slot; while it reports, evicted slots swap rows. The step ends
     with the last report of an eviction; then the next one of the same context is accepted, while
-    those of other contexts begin when all runs of the step before have been accepted. Requests for
+    other contexts' steps begin when all runs of the step before have been accepted. Requests for
     rows name slots of the cache; :class:`hw.veda.row_map.RowMap` turns them into rows. An address
     is | context | kv head | K or V | row |.
 

@@ -66,7 +66,7 @@ class VectorFeed(Component[VectorFeedParameters]):
     Vectors of the next products are accepted while there is room, as far as the ones before have
     been stored.
 
-    Latency: 3 cycles from a job, or its first element, to the first factor, and those of the norm.
+    Latency: 3 cycles from a job, or its first element, to the first factor, besides the norm's.
     Throughput: an element a cycle.
     """
 
@@ -148,7 +148,7 @@ class Count:
     """Elements of a product that have passed.
 
     position, vector
-        Of the next element in its vector, and of the vector.
+        Where the next element is in its vector, and number of the vector.
     passes
         The element passes.
     last, final, all

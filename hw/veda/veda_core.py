@@ -38,7 +38,7 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     A step is one token: its command; for each kv head its row of K, then its row of V; for each
     query head its row q, which the host has multiplied by the scale. The new rows are written to
     the memory. Then all rows of K are read, in order of slots, for up to `parallel` heads, and all
-    rows of V for the same heads; then those of the next heads. Each row of K gives a score, less
+    rows of V for the same heads; then the next heads follow. Each row of K gives a score, less
     the head's first finite one, so that a common offset is removed before it is rounded to FP16.
     Each row of V is added to the sum when its probability leaves the softmax, which works on a
     head's scores while the array goes on with other heads'. The reader keeps the rows of a run for

@@ -155,7 +155,7 @@ def test_sessions_take_turns_on_one_board(memory_rows):
         if memory_rows:  # the other one's are on the board
             assert len(sessions[0].uses()["words"].contents) == 0
         assert sessions[0].uses()["words"].rows_read == expected_uses[0]
-        # Steps of session 0, of session 1, and those of session 1 that the reset undid.
+        # Steps of session 0, steps of session 1, and the steps of session 1 that the reset undid.
         assert design.shared.replayed == 2 + 1 + 2
     finally:
         simulated.close()

@@ -25,7 +25,7 @@ SIZES = {"small": SMALL, "fast": FAST, "slow": SLOW, "narrow": NARROW}
 
 @pytest.mark.parametrize("size", SIZES)
 def test_every_read_sees_the_writes_before_it(size):
-    """And every cycle is that of the formula."""
+    """And every cycle is the formula's."""
     p = SIZES[size]
     requests = mixed(p, 120)
     run = Run(p, requests)

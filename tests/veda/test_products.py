@@ -127,7 +127,7 @@ def test_refusals(call, model):
 
 
 def test_the_port_is_in_use():
-    """Of the rows of a product in all cycles, for any sizes of the papers' models."""
+    """A row of the matrix comes in 95 % of a product's cycles, for sizes of the papers' models."""
     p = VedaCoreParameters(contexts=30, vector=11008, tokens=1, normed=4096, weights=1 << 20)
     for rows, columns in ((128, 11008), (576, 960), (576, 3072), (4096, 4096), (11008, 4096)):
         work = ProductWork(rows, 1, columns // p.d, norm=False)

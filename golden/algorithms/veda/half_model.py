@@ -59,7 +59,7 @@ class HalfLlama(Llama):
         return found
 
     def normalise(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-        """The last norm alone; those of layers are in their products."""
+        """The last norm alone; a layer's norms are in its products."""
         return super().normalise(x, gain) if gain is self.weights.norm else x
 
     def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
@@ -72,7 +72,7 @@ class HalfLlama(Llama):
 
 
 class HalfProducts:
-    """Products of a layer by name, of which those of one step are computed together.
+    """Products of a layer by name; all products of a step are computed together.
 
     product
         Results ``float16[blocks vectors, d]`` of a step's number and ``float16 x [vectors, rows]``.

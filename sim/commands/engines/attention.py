@@ -70,7 +70,7 @@ class RtlAttention(RtlPart[P], DecodeAttention):
     def bytes_moved(self) -> dict[str, int]:
         """Bytes that the block has read from and written to its memories, all tables included.
 
-        None beside another layer's attention, which counts those of both.
+        None beside another layer's attention, which counts the bytes of both.
         """
         uses = self._session.uses(contents=False).values() if self._opened else ()
         return {

@@ -28,7 +28,7 @@ class VedaLayer(RtlPart[VedaCoreParameters]):
     """Products of one layer, by RTL and by the bit-exact model.
 
     A prompt's vectors share the rows of the matrices, as many as the core takes. ``cycles`` has
-    those of each token's four steps; vectors that share rows are counted with the last of them.
+    four numbers a token, one for each step; vectors that share rows count with the last of them.
 
     steps
         What the core has computed so far, for all layers.
@@ -94,7 +94,7 @@ class VedaLayer(RtlPart[VedaCoreParameters]):
         return self._half(outcome, "o", "o", self._p.d)
 
     def bytes_moved(self) -> dict[str, int]:
-        """Bytes that the core has read; none beside attention, which counts those of both."""
+        """Bytes that the core has read; none beside attention, which counts both."""
         use = self._session.uses(contents=False)[NAME] if self._opened else None
         return {"weights_read": use.bytes_read if use else 0}
 
@@ -150,7 +150,7 @@ class VedaProducts(VedaEngine):
         submit: Callable[[int], Submit] = lambda layer: at_once,
         beside: RtlPart | None = None,
     ) -> list[VedaLayer]:
-        """One for each layer, all on one core: that of attention, if attention is on this block."""
+        """One for each layer, all on one core, which is attention's if that is on this block."""
         assert isinstance(quantised, HalfLlama)
         attention = beside if isinstance(beside, VedaAttention) else None
         if attention is not None:
