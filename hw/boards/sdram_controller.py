@@ -113,6 +113,8 @@ class SdramController(Component[SdramControllerParameters]):
     def elaborate(self, platform):
         m = Module()
         s = State(self.parameters)
+        # Each rule is a counter that must be 0; one for all banks is stricter than one a bank, and
+        # costs nothing where rows follow each other in open pages.
         for counter in (s.wait, s.active, s.recovery, s.turn):
             m.d.sync += counter.eq(counter - counter.any())
         self._refresh_timer(m, s)
@@ -120,6 +122,8 @@ class SdramController(Component[SdramControllerParameters]):
             with m.FSM(name="initialise"):
                 self._initialise(m, s)
                 with m.State("SERVE"):
+                    # A refresh goes first, also between two columns of a row, so that the interval
+                    # does not depend on the length of rows.
                     with m.If(s.due):
                         self._refresh(m, s)
                     with m.Elif(s.busy):
@@ -151,13 +155,15 @@ class SdramController(Component[SdramControllerParameters]):
             with m.If(left == 1):
                 m.next = "MODE"
         with m.State("MODE"):
+            # Bursts of one column: commands and data have separate pins, so that a column a
+            # cycle needs no longer ones.
             self._give(m, s, MODE, p.cas_latency << 4, p.t_mrd)
             m.d.sync += [s.timer.eq(p.interval - 1), s.due.eq(0), s.ready.eq(1)]
             m.next = "SERVE"
 
     def _refresh(self, m: Module, s: State) -> None:
         p = self.parameters
-        with m.If(~s.open.any()):
+        with m.If(~s.open.any()):  # the device refuses one while a bank is open
             self._give(m, s, REFRESH, 0, p.refresh)
             m.d.sync += s.due.eq(0)
         with m.Elif((s.active == 0) & (s.recovery == 0)):
@@ -180,6 +186,7 @@ class SdramController(Component[SdramControllerParameters]):
                 self._give(m, s, PRECHARGE, 0, p.precharge)
                 m.d.sync += s.open.bit_select(s.bank, 1).eq(0)
         with m.Elif(s.write):
+            # The bus may still carry the columns of reads before, which come later than commands.
             with m.If(s.turn == 0):
                 self._give(m, s, WRITE, s.column, 1)
                 m.d.comb += [s.fire.eq(1), self.drive.eq(1)]
@@ -195,6 +202,7 @@ class SdramController(Component[SdramControllerParameters]):
         p = self.parameters
         request = self.request.payload
         number = request.address
+        # With the last column, not after it: rows in open pages then follow without a gap.
         m.d.comb += self.request.ready.eq(s.ready & (~s.busy | (s.fire & s.last)))
         with m.If(s.fire):
             m.d.sync += [s.column.eq(s.column + 1), s.data.eq(s.data >> p.width)]
@@ -209,7 +217,8 @@ class SdramController(Component[SdramControllerParameters]):
                 s.tag.eq(request.tag),
                 s.data.eq(request.data),
                 s.column.eq(number[: p.in_page] << (p.column_bits - p.in_page)),
-                # As :meth:`SdramControllerParameters.place` says.
+                # As :meth:`SdramControllerParameters.place` says: pages that follow each other are
+                # in different banks, and so are streams a power of two apart.
                 s.bank.eq(bank ^ page[: p.bank_bits]),
                 s.page.eq(page),
             ]
@@ -217,6 +226,7 @@ class SdramController(Component[SdramControllerParameters]):
     def _answer(self, m: Module, s: State) -> None:
         """Columns come `answer` cycles after they were read, the lowest first."""
         p = self.parameters
+        # What was read goes along, as the device gives no sign with its data.
         marks: Value = Cat(s.fire & ~s.write, s.last, s.tag)
         for stage in range(p.answer):
             delayed = Signal(len(marks), name=f"marks_{stage}")

@@ -56,6 +56,7 @@ class ReplayBuffer(Component[None]):
         held = Signal(range(depth + 1))  # words that are stored and not freed
         position = Signal(range(depth + 1))  # of the next word in its job
         number = Signal(range(1, self._times + 1), init=1)  # of the time
+        # Words are freed all at once: until a job's last time each of them is read again.
         first = Signal(range(depth))  # address of the job's first word
         stored = Signal()
         take = Signal()  # a word is read into the memory's output register

@@ -50,6 +50,7 @@ class ContextMemory(Component[None]):
         )
         with m.If(write.valid):
             m.d.sync += written.bit_select(write.context, 1).eq(1)
+        # A memory of one word has no address; registers take its place.
         if self._contexts == 1:
             with m.If(write.valid):
                 m.d.sync += found.eq(write.word)

@@ -95,7 +95,8 @@ class Dispatcher(Component[ProductParameters]):
         m.submodules.sequence = sequence = ProductSequence(p)
         self._dispatch(m, sequence)
         self._merge_runs(m, sequence)
-        # Rows of matrices are found without the map.
+        # Rows of matrices are found without the map, which knows the caches' rows only; responses
+        # need no order, as the reader tells them by their tags.
         lookup, request = self.lookup, self.request
         direct = stream.Signature(self._layouts.lookup).create()
         route(m, lookup, lookup.payload.address >= self._cached_rows, [self.step_lookup, direct])
@@ -115,6 +116,8 @@ class Dispatcher(Component[ProductParameters]):
         step = stream.Signature(self._layouts.command).create()
         product = stream.Signature(self._layouts.command).create()
         has_turn = Mux(is_product, offered.norm, ~self.refused)
+        # A fork: vectors of a product are loaded, and normalised, while its runs still wait for
+        # the job before.
         parts = [(step, ~is_product), (product, is_product), (self.job, is_product)]
         sinks, to = zip(*parts, (self.turn, has_turn), strict=True)
         fork(m, "command", command, list(sinks), list(to))

@@ -92,6 +92,7 @@ class ProductSequence(Component[ProductParameters]):
     def elaborate(self, platform):
         m = Module()
         command, run = self.command, self.run
+        # Blocks lie one behind the other, so an adder gives each one's address.
         left = Signal.like(command.payload.blocks)  # blocks whose run has not been accepted
         m.d.comb += [
             command.ready.eq(left == 0),

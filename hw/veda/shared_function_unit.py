@@ -63,13 +63,15 @@ class SharedFunctionUnit(Component[SpecialFunctionUnitParameters]):
         m.submodules.unit = unit = SpecialFunctionUnit(self.parameters)
         size, layout = QueueParameters(depth=TURNS), turn_layout(self._vectors)
         whose = data.StructLayout({"norm": FLAG, "vectors": count(range(self._vectors + 1))})
-        # A turn is in both queues: one for the vectors that enter, one for those that leave.
+        # A turn is in both queues, for the vectors that enter and for the ones that leave: several
+        # are inside at a time, and the unit's results do not say whose they are.
         m.submodules.entering = entering = Queue(size, shape=layout)
         m.submodules.leaving = leaving = Queue(size, shape=whose)
         turn = stream.Signature(layout).create()
         m.d.comb += turn.payload.eq(self.turn.payload)
         join(m, [self.turn], [turn])
         fork(m, "turn", turn, [entering.i, leaving.i])
+        # Without a turn nothing enters, so that vectors enter in the order of jobs.
         norm = entering.o.payload.norm
         m.d.comb += [
             unit.command.valid.eq(entering.o.valid),
@@ -95,6 +97,7 @@ class SharedFunctionUnit(Component[SpecialFunctionUnitParameters]):
 
     def _count(self, m: Module, name: str, turn, passes) -> None:
         """Accept the turn with its last vector."""
+        # Vectors and not elements are counted, so a turn needs no lengths.
         number = Signal(range(1, self._vectors + 1), init=1, name=name)
         last = number == turn.payload.vectors
         m.d.comb += turn.ready.eq(passes & last)

@@ -87,6 +87,7 @@ class VectorFeed(Component[VectorFeedParameters]):
         size = QueueParameters(depth=JOBS)
         m.submodules.loads = loads = Queue(size, shape=p.job_layout)
         m.submodules.replays = replays = Queue(size, shape=buffer.job.payload.shape())
+        # Two queues, because the next product's vectors are loaded while this one's are output.
         job = stream.Signature(p.job_layout).create()
         join(m, [self.job], [job])
         fork(m, "job", job, [loads.i, replays.i])
@@ -122,6 +123,7 @@ class VectorFeed(Component[VectorFeedParameters]):
             m.d.comb += buffer.i.payload.eq(x.payload)
         with m.Else():
             m.d.comb += buffer.i.payload.eq(self.normed.payload)
+        # A product's last element may wait in the norm for long; no other one may enter meanwhile.
         with m.If(loads.o.ready):
             m.d.sync += came.all.eq(0)
         with m.Elif(came.passes & came.final):
