@@ -57,6 +57,11 @@ class Traffic:
         names = self.__dataclass_fields__
         return Traffic(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
 
+    def times(self, number: int) -> "Traffic":
+        """The counts of `number` readers who each read the same."""
+        names = self.__dataclass_fields__
+        return Traffic(**{name: number * getattr(self, name) for name in names})
+
     def read(self, k_rows: int, v_rows: int, d: int) -> None:
         """Count whole rows of ``d`` elements."""
         self.k_rows += k_rows
@@ -82,7 +87,8 @@ class DecodeAttention(ABC):
     ``traffic`` counts cache reads; ``evicted`` lists the positions evicted from the cache, in
     order of eviction (for policies that evict per head, a position is listed when the last head has
     dropped it). ``rows`` is the number of K rows held after the latest step, summed over kv heads,
-    and also of V rows; ``state_bytes`` is the rest of the algorithm's state.
+    and also of V rows; ``state_bytes`` is the rest of the algorithm's state. ``row_bits`` are the
+    bits of an element in the dense attention that the algorithm's paper compares with.
 
     A policy over a short sequence:
 
@@ -98,6 +104,7 @@ class DecodeAttention(ABC):
         self.evicted: list[int] = []
         self.rows = 0
         self.state_bytes = 0
+        self.row_bits = 8 * ELEMENT_BYTES
 
     @abstractmethod
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -118,6 +125,14 @@ class DecodeAttention(ABC):
         """
         rows = [self.step(q[:, t], k[:, t], v[:, t]) for t in range(q.shape[1])]
         return np.stack(rows, axis=1)
+
+    def prefill(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+        """Take tokens whose outputs nobody needs; shapes as in :meth:`sequence`.
+
+        The state afterwards is the one after ``sequence``; an algorithm whose state does not depend
+        on the queries overrides this, which saves the time. Whether reads are counted is open.
+        """
+        self.sequence(q, k, v)
 
 
 def floats(*arrays: np.ndarray) -> list[np.ndarray]:
@@ -168,6 +183,11 @@ class DenseAttention(DecodeAttention):
 
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         return self.sequence(q[:, None], k[:, None], v[:, None])[:, 0]
+
+    def prefill(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+        _, k, v = floats(q, k, v)
+        self._cache.append(k, v)
+        self.rows = len(k) * len(self._cache)
 
     def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """All tokens at once as matrix products, equal to stepping; more tokens may follow."""

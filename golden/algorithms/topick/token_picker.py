@@ -6,6 +6,8 @@ open: K and V have a scale each per kv head (``QuantisedCache``), q has its own 
 step, and the memory's latency gives the order in which chunks arrive (``arrival_order``).
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from golden.algorithms.attention import DecodeAttention, floats, grouped
@@ -77,6 +79,7 @@ class TokenPickerAttention(DecodeAttention):
         self._cache = QuantisedCache(bits, calibration, headroom)
         self._counts: list[np.ndarray] = []
         self._dense_row_bytes = 0
+        self.row_bits = bits
 
     @property
     def counts(self) -> np.ndarray:
@@ -128,15 +131,25 @@ class TokenPickerAttention(DecodeAttention):
         q, k, v = floats(q, k, v)
         grouped(q, len(k))  # raises an error before anything is stored
         o = np.empty_like(q)
+        for block in self._stored(k, v):
+            o[:, block] = self._attend(q[:, block])
+        return o
+
+    def _stored(self, k: np.ndarray, v: np.ndarray) -> Iterator[slice]:
+        """Store tokens block by block; gives each block when it is the latest in the cache."""
         first = 0
-        while first < q.shape[1]:
+        while first < k.shape[1]:
             block = slice(first, first + _QUERY_BLOCK)
             first += self._cache.append(k[:, block], v[:, block])
-            block = slice(block.start, first)
-            o[:, block] = self._attend(q[:, block])
-        self.rows = len(k) * len(self._cache)
-        self.state_bytes = 8 * len(k)
-        return o
+            self.rows = len(k) * len(self._cache)
+            self.state_bytes = 8 * len(k)
+            yield slice(block.start, first)
+
+    def prefill(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+        """As :meth:`sequence`; the codes of K and V do not depend on the queries."""
+        _, k, v = floats(q, k, v)
+        for _ in self._stored(k, v):
+            pass
 
     def _attend(self, q: np.ndarray) -> np.ndarray:
         """Attention of the latest queries [heads, queries, d], one for each of the last tokens."""
