@@ -84,11 +84,15 @@ class SequenceAttention(Protocol):
 class DecodeAttention(ABC):
     """Attention of one layer; an instance keeps that layer's cache and is used for one sequence.
 
-    ``traffic`` counts cache reads; ``evicted`` lists the positions evicted from the cache, in
-    order of eviction (for policies that evict per head, a position is listed when the last head has
-    dropped it). ``rows`` is the number of K rows held after the latest step, summed over kv heads,
-    and also of V rows; ``state_bytes`` is the rest of the algorithm's state. ``row_bits`` are the
-    bits of an element in the dense attention that the algorithm's paper compares with.
+    ``traffic`` counts cache reads, a row once for all query heads that share it. ``alone`` counts
+    what each query head needs for itself, summed over query heads, as if none shared its rows, with
+    a dense attention that reads every row once per query head; it is None where the query heads
+    of a kv head need the same rows, so that sharing changes no ratio. ``evicted`` lists the
+    positions evicted from the cache, in order of eviction (for policies that evict per head, a
+    position is listed when the last head has dropped it). ``rows`` is the number of K rows held
+    after the latest step, summed over kv heads, and also of V rows; ``state_bytes`` is the rest of
+    the algorithm's state. ``row_bits`` are the bits of an element in the dense attention that the
+    algorithm's paper compares with.
 
     A policy over a short sequence:
 
@@ -101,6 +105,7 @@ class DecodeAttention(ABC):
 
     def __init__(self) -> None:
         self.traffic = Traffic()
+        self.alone: Traffic | None = None
         self.evicted: list[int] = []
         self.rows = 0
         self.state_bytes = 0

@@ -5,6 +5,10 @@ import pytest
 
 from golden.algorithms.attention import ELEMENT_BYTES, DecodeAttention, DenseAttention, Traffic
 from golden.algorithms.baselines import H2OAttention, SnapKVAttention, StreamingAttention
+from golden.algorithms.lad import LocalityAwareAttention
+from golden.algorithms.topick import TokenPickerAttention
+from golden.algorithms.unicaim import StaticDynamicAttention
+from golden.algorithms.unicaim.bit_exact import BitExactAttention
 from golden.algorithms.veda import VotingAttention
 from tests.support.qkv import random_qkv
 
@@ -128,3 +132,37 @@ def test_what_evicts_is_dense_while_all_tokens_fit(attention):
     assert attention.evicted == []
     assert attention.traffic == dense.traffic
     assert attention.rows == dense.rows
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TokenPickerAttention(0.02),
+        lambda: TokenPickerAttention(0.02, bit_exact=True),
+        lambda: LocalityAwareAttention(window=4),
+        lambda: LocalityAwareAttention(window=4, refresh=6),
+        lambda: LocalityAwareAttention(window=4, identification="codes"),
+        lambda: LocalityAwareAttention(window=4, identification="bounds"),
+        lambda: LocalityAwareAttention(window=4, bit_exact=True, positions=16),
+        # Rows are evicted for the whole group, so none are here.
+        lambda: StaticDynamicAttention(8, 8, 3, prompt=8),
+        lambda: StaticDynamicAttention(8, 8, 3, prompt=8, key_bits=0, fill=False),
+        lambda: BitExactAttention(8, 8, 3, prompt=8),
+    ],
+)
+def test_alone_is_the_traffic_of_heads_that_share_no_rows(make):
+    q, k, v = random_qkv(6, 2, 16, 8, seed=5, dtype=np.float32, sharpness=3)
+    shared, own = make(), make()
+    shared.sequence(q, k, v)
+    own.sequence(q, *(np.repeat(x, 3, axis=0) for x in (k, v)))
+    assert shared.alone == own.alone == own.traffic
+    assert shared.alone.dense_bytes == 3 * shared.traffic.dense_bytes
+    assert shared.traffic.bytes < shared.alone.bytes < 3 * shared.traffic.bytes
+    assert shared.alone.ratio < shared.traffic.ratio
+
+
+def test_where_the_heads_of_a_group_read_the_same_nothing_is_counted_alone():
+    q, k, v = random_qkv(4, 2, 5, 8)
+    for attention in (DenseAttention(), H2OAttention(3), StreamingAttention(3, 1)):
+        attention.sequence(q, k, v)
+        assert attention.alone is None

@@ -7,6 +7,7 @@ Choices where the paper leaves it open:
 - The window's scores are exact in EAS too, so m is never below one of them.
 - A score above m (centres or codes may give too low an m) uses the last interval's line.
 - M are the positions whose mode's interval starts at ``near`` or above.
+- Of query heads alone (``alone``) each reads the keys of C itself.
 - The traffic is counted for a machine without prefetching: a row counts once in a step where it is
   needed, in J, C, M or the window; a key read for its score is not read again for the output. The
   paper counts such keys twice, ``2|J|d + (|C| + |M|)d`` words. Prefetching J' saves no bytes there
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from golden.algorithms.attention import DecodeAttention, floats, grouped, weighted_sum
+from golden.algorithms.attention import DecodeAttention, Traffic, floats, grouped, weighted_sum
 from golden.algorithms.cache import KVCache
 from golden.algorithms.lad.accepted_ranges import accepted_ranges
 from golden.algorithms.lad.caches import Caches, to_fp16
@@ -100,6 +101,7 @@ class LocalityAwareAttention(DecodeAttention):
         positions: int = 2048,
     ) -> None:
         super().__init__()
+        self.alone: Traffic = Traffic()
         if window < 1:
             raise ValueError(f"window must be at least 1, not {window}")
         identifications = {
@@ -184,10 +186,12 @@ class LocalityAwareAttention(DecodeAttention):
     def _step_tile(self, tile: Any, q, k, v) -> np.ndarray:
         """A step of the accelerator's model. Its keys are read for scores and for the output."""
         scale = 1 / np.sqrt(q.shape[1]) if self._scale is None else self._scale
-        o, rows = tile.step(q * q.dtype.type(scale), k, v)
-        d, n = k.shape[1], rows.shape[1]
-        self.traffic.read(_number(rows), _number(rows), d)
-        self.traffic.dense(len(k) * n, d)
+        o, active = tile.step(q * q.dtype.type(scale), k, v)
+        d, n = k.shape[1], active.shape[1]
+        for traffic, readers in ((self.traffic, len(k)), (self.alone, len(q))):
+            rows = _number(np.any(grouped(active, readers), axis=1))
+            traffic.read(rows, rows, d)
+            traffic.dense(readers * n, d)
         self.rows = len(k) * n
         return o.astype(q.dtype)
 
@@ -208,21 +212,10 @@ class LocalityAwareAttention(DecodeAttention):
         before = np.zeros_like(active)  # J'
         before[:, : self.active.shape[1]] = self.active
         rows, rows_before = (np.any(grouped(j, kv_heads), axis=1) for j in (active, before))
-        k_rows, v_rows = found.k_rows | rows, rows
-        s = self.statistics
-        if refreshed:
-            # Positions in mode 0 add nothing to the caches, so their rows are not read.
-            needed = np.any(grouped(self.modes.mode > 0, kv_heads), axis=1)
-            s.refresh_rows += _number(needed & ~k_rows)
-            s.refresh_rows += _number(needed & ~v_rows)
-            k_rows, v_rows = k_rows | needed, v_rows | needed
-        self.traffic.read(_number(k_rows), _number(v_rows), d)
-        # Of keys not read completely, the chunks that were read.
-        chunks = int(found.chunks[~k_rows[:, : found.chunks.shape[1]]].sum())
-        self.traffic.k_bytes += chunks * d * CHUNK_BITS // 8
-        code_bits = self.identification.code_bits
-        self.traffic.k_bytes += found.codes * d * code_bits // 8
-        self.traffic.dense(kv_heads * n, d)
+        s, code_bits = self.statistics, self.identification.code_bits
+        s.refresh_rows += self._read(self.traffic, found, refreshed)
+        assert found.alone is not None
+        self._read(self.alone, found.alone, refreshed)
         self.rows = kv_heads * n
 
         s.steps += 1
@@ -247,6 +240,27 @@ class LocalityAwareAttention(DecodeAttention):
         s.cache_bytes += cache_bytes
         code_bytes = kv_heads * n * d * code_bits // 8
         self.state_bytes = g_bytes + cache_bytes + 2 * n * heads * intervals + code_bytes
+
+    def _read(self, traffic: Traffic, found: IdentificationResult, refreshed: bool) -> int:
+        """Count a step's reads by kv heads or, as ``found`` has it, by query heads alone.
+
+        Returns the rows that only a recomputation of the caches reads.
+        """
+        (readers, n), old, d = found.k_rows.shape, found.active.shape[1], self._cache.k.shape[2]
+        v_rows = np.ones((readers, n), bool)  # the window
+        v_rows[:, :old] = grouped(found.active, readers).any(axis=1)
+        k_rows, extra = found.k_rows | v_rows, 0
+        if refreshed:
+            # Positions in mode 0 add nothing to the caches, so their rows are not read.
+            needed = np.any(grouped(self.modes.mode > 0, readers), axis=1)
+            extra = _number(needed & ~k_rows) + _number(needed & ~v_rows)
+            k_rows, v_rows = k_rows | needed, v_rows | needed
+        traffic.read(_number(k_rows), _number(v_rows), d)
+        # Of keys not read completely, the chunks that were read.
+        traffic.k_bytes += int(found.chunks[~k_rows[:, :old]].sum()) * d * CHUNK_BITS // 8
+        traffic.k_bytes += found.codes * d * self.identification.code_bits // 8
+        traffic.dense(readers * n, d)
+        return extra
 
     def figures(self) -> dict[str, float]:
         if self._tile is not None:

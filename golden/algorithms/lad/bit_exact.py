@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from golden.algorithms.attention import grouped
 from golden.lad.lad_tile import HeadStep, LadTile, TileSizes
 
 COUNTER_BITS = 11
@@ -68,7 +67,7 @@ class TileSteps:
         self.counts = TileCounts()
 
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """o float16[heads, d], and the rows of V needed, bool[kv heads, n]."""
+        """o float16[heads, d], and the rows of V that each head needs, bool[heads, n]."""
         d = max(8, 1 << (q.shape[1] - 1).bit_length())
         if self._tile is None:
             sizes = dataclasses.replace(self._sizes, d=d, heads=len(q), kv_heads=len(k))
@@ -80,5 +79,4 @@ class TileSteps:
         heads = self._tile.step(self.n, len(q), len(q) // len(k), self.n == 1, *half)
         self.counts.add(heads)
         active = np.stack([head.active for head in heads])
-        needed = np.any(grouped(active, len(k)), axis=1)
-        return np.stack([head.o for head in heads])[:, : q.shape[1]], needed
+        return np.stack([head.o for head in heads])[:, : q.shape[1]], active

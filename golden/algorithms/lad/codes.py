@@ -3,7 +3,11 @@
 import numpy as np
 
 from golden.algorithms.attention import grouped
-from golden.algorithms.lad.identification import Identification, IdentificationResult
+from golden.algorithms.lad.identification import (
+    Identification,
+    IdentificationResult,
+    reading_whole_keys,
+)
 from golden.algorithms.lad.modes import Modes
 from golden.algorithms.lad.position_tables import PositionTables
 
@@ -66,7 +70,5 @@ class ByCodes(Identification):
         np.copyto(s[:, :old], self.scores(q, old), where=~read[:, :old])
         m = s.max(axis=1)
         active = modes.outside(s[:, :old] - m[:, None])
-        k_rows = np.any(grouped(read, kv_heads), axis=1)
-        chunks = np.zeros((kv_heads, old), np.uint8)
         large = int(np.count_nonzero(read[:, :old]))
-        return IdentificationResult(m, active, k_rows, chunks, large, kv_heads * old)
+        return reading_whole_keys(m, active, read, kv_heads, large, old)

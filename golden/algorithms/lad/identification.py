@@ -6,6 +6,7 @@ paper: it takes the scores from a copy of K of few bits. Nor is ``ByBounds``: it
 by the leading bits of the key, as ToPick does, and finds all active positions without exception.
 """
 
+import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -31,7 +32,8 @@ class IdentificationResult:
     ``m`` [query heads]; ``active`` bool [query heads, old]; ``k_rows`` bool [kv heads, n], keys
     read completely; ``chunks`` [kv heads, old], chunks of four bits an element that were read of a
     key. ``large``: |M|, summed over query heads. ``codes``: low-precision copies of keys that were
-    read, whether the key itself was read or not.
+    read, whether the key itself was read or not. ``alone`` is the result if every query head read
+    for itself, with a row of ``k_rows`` and ``chunks`` for each of them; it has no ``alone``.
     """
 
     m: np.ndarray
@@ -40,6 +42,23 @@ class IdentificationResult:
     chunks: np.ndarray
     large: int = 0
     codes: int = 0
+    alone: "IdentificationResult | None" = None
+
+
+def reading_whole_keys(
+    m: np.ndarray, active: np.ndarray, keys: np.ndarray, kv_heads: int, large: int, codes: int = 0
+) -> IdentificationResult:
+    """The result of query heads that read no chunks, but the ``keys`` bool [query heads, n].
+
+    ``codes`` low-precision copies are read for each kv head, or query head alone.
+    """
+
+    def read_by(readers: int, alone: IdentificationResult | None = None) -> IdentificationResult:
+        k_rows = np.any(grouped(keys, readers), axis=1)
+        chunks = np.zeros((readers, active.shape[1]), np.uint8)
+        return IdentificationResult(m, active, k_rows, chunks, large, readers * codes, alone)
+
+    return read_by(kv_heads, read_by(len(keys)))
 
 
 class Identification(ABC):
@@ -95,9 +114,9 @@ class ByCentres(Identification):
         np.copyto(s, exact, where=read)
         m = s.max(axis=1)
         active = modes.outside(s[:, :old] - m[:, None])
-        k_rows = is_centre | grouped(read, len(cid)).any(axis=1)
-        chunks, large = np.zeros((len(cid), old), np.uint8), int(np.count_nonzero(read[:, :old]))
-        return IdentificationResult(m, active, k_rows, chunks, large)
+        large = int(np.count_nonzero(read[:, :old]))
+        read |= np.repeat(is_centre, len(read) // len(cid), axis=0)
+        return reading_whole_keys(m, active, read, len(cid), large)
 
 
 class ByBounds(Identification):
@@ -115,7 +134,8 @@ class ByBounds(Identification):
     lower bound have their next chunk read, and at last the whole key; so m is exact. Then the
     modes: a position is inactive if its bound is inside its mode's interval; where the bound
     holds a border of the interval, the next chunk is read; a position that is undecided after
-    the third one is active. A chunk read for one query head serves the group.
+    the third one is active. A chunk read for one query head serves the group, so the same search
+    is made once more for query heads alone.
     """
 
     g_words = 1  # the unit
@@ -165,22 +185,30 @@ class ByBounds(Identification):
     def find(
         self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int
     ) -> IdentificationResult:
-        kv_heads, n = len(self._keys["unit"]), exact.shape[1]
-        group = len(q) // kv_heads
-        k_rows = np.zeros((kv_heads, n), bool)
+        kv_heads = len(self._keys["unit"])
+        alone = self._search(q, exact, modes, old, len(q))
+        shared = alone if kv_heads == len(q) else self._search(q, exact, modes, old, kv_heads)
+        return dataclasses.replace(shared, alone=alone)
+
+    def _search(
+        self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int, readers: int
+    ) -> IdentificationResult:
+        """``find`` where each of the ``readers``, kv heads or query heads, reads for itself."""
+        n = exact.shape[1]
+        group = len(q) // readers
+        k_rows = np.zeros((readers, n), bool)
         k_rows[:, old:] = True
         m = exact[:, old:].max(axis=1)
         if old == 0:
-            return IdentificationResult(
-                m, np.zeros((len(q), 0), bool), k_rows, np.zeros((kv_heads, 0), np.uint8)
-            )
+            none = np.zeros((len(q), 0), bool)
+            return IdentificationResult(m, none, k_rows, np.zeros((readers, 0), np.uint8))
         planes = [self.bounds(q, chunks, old) for chunks in range(1, CHUNKS + 1)]
         least, greatest = planes[0]
-        chunks = np.ones((kv_heads, old), np.uint8)
+        chunks = np.ones((readers, old), np.uint8)
 
         def refine(wanted: np.ndarray, step: int) -> None:
             """Read chunk ``step`` + 1 of the keys wanted [query heads, old] that lack it."""
-            reads = grouped(wanted, kv_heads).any(axis=1) & (chunks == step)
+            reads = grouped(wanted, readers).any(axis=1) & (chunks == step)
             chunks[reads] += 1
             known = np.repeat(reads, group, axis=0)
             np.copyto(least, planes[step][0], where=known)
@@ -191,7 +219,7 @@ class ByBounds(Identification):
             candidates = greatest > reached[:, None]
             if step < CHUNKS:
                 refine(candidates, step)
-        k_rows[:, :old] = grouped(candidates, kv_heads).any(axis=1)
+        k_rows[:, :old] = grouped(candidates, readers).any(axis=1)
         known = np.repeat(k_rows[:, :old], group, axis=0)
         np.copyto(least, exact[:, :old], where=known)
         np.copyto(greatest, exact[:, :old], where=known)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from golden.algorithms.attention import DecodeAttention, floats, grouped
+from golden.algorithms.attention import DecodeAttention, Traffic, floats, grouped
 from golden.algorithms.topick.bit_exact import decide_bit_exactly, sizes_for
 from golden.algorithms.topick.decide import (
     Decisions,
@@ -40,7 +40,8 @@ class TokenPickerAttention(DecodeAttention):
     probability does not round to 0; a chunk, and a row of V, takes whole bytes. Every first
     chunk is read, so ``k_rows`` is dense attention's; the saving is in ``k_bytes``. ``Traffic``
     compares with a dense reader of FP16; ``k_reduction``, ``v_reduction`` and ``reduction``
-    compare as the paper does. ``state_bytes`` are the scales, 4 bytes each.
+    compare as the paper does. ``alone`` counts the same for each query head by itself.
+    ``state_bytes`` are the scales, 4 bytes each.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class TokenPickerAttention(DecodeAttention):
         bit_exact: bool = False,
     ) -> None:
         super().__init__()
+        self.alone: Traffic = Traffic()
         if not 0 <= threshold < 1:
             raise ValueError(f"threshold must be at least 0 and below 1, not {threshold}")
         if not 2 <= bits <= 16:
@@ -219,14 +221,14 @@ class TokenPickerAttention(DecodeAttention):
         kv_heads = len(self._cache.k)
         columns = [read > b for b in range(self._chunks)] + [kept]
         self._counts.append(np.stack([np.count_nonzero(c, axis=0).T for c in columns], axis=-1))
-        shared = (tokens, kv_heads, heads // kv_heads, queries)
-        chunks = read.reshape(shared).max(axis=2)
-        k_rows = int(np.count_nonzero(chunks))
-        v_rows = int(np.count_nonzero(kept.reshape(shared).any(axis=2)))
-        row_bytes = -(-d * self._bits // 8)
-        self.traffic.k_rows += k_rows
-        self.traffic.v_rows += v_rows
-        self.traffic.k_bytes += int(chunks.sum(dtype=np.int64)) * -(-d * self._chunk_bits // 8)
-        self.traffic.v_bytes += v_rows * row_bytes
-        self.traffic.dense(k_rows, d)
-        self._dense_row_bytes = row_bytes
+        self._dense_row_bytes = row_bytes = -(-d * self._bits // 8)
+        for traffic, readers in ((self.traffic, kv_heads), (self.alone, heads)):
+            shared = (tokens, readers, heads // readers, queries)
+            chunks = read.reshape(shared).max(axis=2)
+            k_rows = int(np.count_nonzero(chunks))
+            v_rows = int(np.count_nonzero(kept.reshape(shared).any(axis=2)))
+            traffic.k_rows += k_rows
+            traffic.v_rows += v_rows
+            traffic.k_bytes += int(chunks.sum(dtype=np.int64)) * -(-d * self._chunk_bits // 8)
+            traffic.v_bytes += v_rows * row_bytes
+            traffic.dense(k_rows, d)

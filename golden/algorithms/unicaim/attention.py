@@ -4,6 +4,7 @@ import numpy as np
 
 from golden.algorithms.attention import (
     DecodeAttention,
+    Traffic,
     attention_scores,
     floats,
     grouped,
@@ -63,9 +64,9 @@ class StaticDynamicAttention(DecodeAttention):
 
     Traffic: similarities are computed in the array and read no rows. A selected row counts
     as one read of K, its conversion, and one of V, once per kv head if any head of the group
-    selected it. ``conversions`` counts the analog-to-digital conversions of decode steps, one per
-    selected row and query head. ``state_bytes`` has four bytes for each accumulation or sum, and
-    ``key_bits`` for each cell.
+    selected it; ``alone`` counts each query head's selection. ``conversions`` counts the
+    analog-to-digital conversions of decode steps, one per selected row and query head.
+    ``state_bytes`` has four bytes for each accumulation or sum, and ``key_bits`` for each cell.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class StaticDynamicAttention(DecodeAttention):
         scale: float | None = None,
     ) -> None:
         super().__init__()
+        self.alone: Traffic = Traffic()
         _check("heavy", heavy, 1)
         _check("reserved", reserved, 1)
         _check("top_k", top_k, 1)
@@ -177,9 +179,10 @@ class StaticDynamicAttention(DecodeAttention):
                 o[kv, :, first:last] = p @ self._cache.v[kv, :end]
                 sums[kv, :end] += p[:, unobserved:].sum(axis=(0, 1), dtype=np.float64)
         self._sums = sums
-        rows = kv_heads * (tokens * start + tokens * (tokens + 1) // 2)
-        self.traffic.read(rows, rows, d)
-        self.traffic.dense(rows, d)
+        rows = tokens * start + tokens * (tokens + 1) // 2
+        for traffic, readers in ((self.traffic, kv_heads), (self.alone, heads)):
+            traffic.read(readers * rows, readers * rows, d)
+            traffic.dense(readers * rows, d)
         self._rows = start + tokens
         if self._seen == self._prompt:
             self._prune()
@@ -230,11 +233,14 @@ class StaticDynamicAttention(DecodeAttention):
         else:
             accumulation += grouped(p, kv_heads).sum(axis=1)
 
-        self.conversions += int(np.count_nonzero(selected))
+        conversions = int(np.count_nonzero(selected))
+        self.conversions += conversions
         read = int(np.count_nonzero(grouped(selected, kv_heads).any(axis=1)))
-        self.traffic.read(read, read, d)
         self._seen += 1
+        self.traffic.read(read, read, d)
         self.traffic.dense(kv_heads * self._seen, d)
+        self.alone.read(conversions, conversions, d)
+        self.alone.dense(heads * self._seen, d)
         self._count_state(kv_heads, d)
         return o
 

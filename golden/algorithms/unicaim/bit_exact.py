@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from golden.algorithms.attention import DecodeAttention, softmax
+from golden.algorithms.attention import DecodeAttention, Traffic, softmax
 from golden.algorithms.unicaim.selection import static_pruning
 from golden.unicaim.divisors import code_units, key_divisor, query_divisors
 from golden.unicaim.unicaim_core import CoreSizes, UnicaimCore
@@ -18,7 +18,8 @@ class BitExactAttention(DecodeAttention):
     ``heavy`` + ``reserved`` rows. The array is one of cells if ``spread_mv`` is not 0. ``scale``
     multiplies the scores; 1 / sqrt(d) when not given. Other parameters are as in
     :class:`golden.unicaim.unicaim_core.CoreSizes`. Rows that a query of a group selects are read,
-    once for the group. Raises ``ValueError`` for tokens before the prompt is complete.
+    once for the group; ``alone`` counts each query's. Raises ``ValueError`` for tokens before the
+    prompt is complete.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class BitExactAttention(DecodeAttention):
         scale: float | None = None,
     ) -> None:
         super().__init__()
+        self.alone: Traffic = Traffic()
         for name, value, least in (
             *(("heavy", heavy, 1), ("reserved", reserved, 0), ("top_k", top_k, 1)),
             *(("prompt", prompt, 1), ("spread_mv", spread_mv, 0), ("seed", seed, 0)),
@@ -98,19 +100,22 @@ class BitExactAttention(DecodeAttention):
         scale = 1 / np.sqrt(d) if self._scale is None else self._scale
         queries = (np.asarray(q, np.float64) * scale).astype(np.float16)
         half_k, half_v = np.asarray(k).astype(np.float16), np.asarray(v).astype(np.float16)
-        o, read = [], 0
+        o, read, conversions = [], 0, 0
         for kv_head, heads in enumerate(queries.reshape(kv_heads, -1, d)):
             divisors = query_divisors(core.sizes, heads)
             units = code_units(core.sizes, self._divisors[kv_head], divisors)
             row = half_k[kv_head], half_v[kv_head]
             result = core.step(kv_head, *row, heads, divisors, self._top_k, units)
             o += [head.o for head in result.heads]
-            self.conversions += result.conversions
+            conversions += result.conversions
             read += len(set().union(*(head.selected for head in result.heads)))
         self._seen += 1
         self.rows = sum(head.used for head in core.heads)
+        self.conversions += conversions
         self.traffic.read(read, read, d)
         self.traffic.dense(kv_heads * self._seen, d)
+        self.alone.read(conversions, conversions, d)
+        self.alone.dense(len(q) * self._seen, d)
         return np.array(o, np.float32)
 
     def figures(self) -> dict[str, float]:

@@ -67,6 +67,7 @@ def test_every_step_is_the_paper_s(
         ("active", "hits", "updates", "false_negatives", "above", "centre_rows", "large_rows"), 0
     )
     totals |= dict.fromkeys(("new_rows", "stale_rows", "k_rows", "v_rows"), 0)
+    alone = {"k_rows": 0, "v_rows": 0}
     for t in range(tokens):
         o = attention.step(q[:, t], k[:, t], v[:, t])
         for h, head in enumerate(heads):
@@ -83,6 +84,8 @@ def test_every_step_is_the_paper_s(
                 np.testing.assert_allclose(
                     getattr(attention.caches, name)[h], cache, rtol=1e-9, atol=1e-9
                 )
+            alone["k_rows"] += len(head.keys_read)
+            alone["v_rows"] += len(head.active)
             totals["active"] += len(head.active)
             totals["hits"] += head.hits
             totals["updates"] += len(head.updated)
@@ -110,6 +113,7 @@ def test_every_step_is_the_paper_s(
     assert statistics.active_rows == traffic.v_rows
     if not exact:
         assert traffic.k_bytes == 2 * d * traffic.k_rows
+        assert alone == {name: getattr(attention.alone, name) for name in alone}
 
 
 @settings(max_examples=30)

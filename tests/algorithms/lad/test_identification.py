@@ -142,13 +142,15 @@ def test_chunks_are_read_only_where_they_may_decide(spread):
     old = tokens - window
     seen = set()
     arguments = q[:, tokens], exact, attention.modes, old
-    found = attention.identification.find(*arguments)
-    whole, chunks, m, active = search(attention.identification, *arguments, kv_heads)
-    assert found.m.tolist() == m == exact.max(axis=1).tolist()
-    assert found.chunks.tolist() == chunks
-    for kv in range(kv_heads):
-        assert set(np.flatnonzero(found.k_rows[kv]).tolist()) == whole[kv] | set(range(old, tokens))
-        seen |= set(chunks[kv])
-    for h in range(heads):
-        assert set(np.flatnonzero(found.active[h]).tolist()) == active[h]
+    shared = attention.identification.find(*arguments)
+    for found, readers in ((shared, kv_heads), (shared.alone, heads)):
+        whole, chunks, m, active = search(attention.identification, *arguments, readers)
+        assert found.m.tolist() == m == exact.max(axis=1).tolist()
+        assert found.chunks.tolist() == chunks
+        for reader in range(readers):
+            read = set(np.flatnonzero(found.k_rows[reader]).tolist())
+            assert read == whole[reader] | set(range(old, tokens))
+            seen |= set(chunks[reader])
+        for h in range(heads):
+            assert set(np.flatnonzero(found.active[h]).tolist()) == active[h]
     assert len(seen) > 1

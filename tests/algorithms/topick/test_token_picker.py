@@ -100,9 +100,14 @@ def test_plain_loops(heads, kv_heads, settings):
     np.testing.assert_allclose(o, expected, rtol=1e-11, atol=1e-13)
 
     chunks, bits, chunk_bits = full["bits"] // full["chunk_bits"], full["bits"], full["chunk_bits"]
-    traffic = Traffic()
+    traffic, alone = Traffic(), Traffic()
     for t in range(25):
         for h in range(heads):
+            alone.k_rows += t + 1
+            alone.k_bytes += sum(read[h, t]) * math.ceil(6 * chunk_bits / 8)
+            alone.v_rows += sum(kept[h, t])
+            alone.v_bytes += sum(kept[h, t]) * math.ceil(6 * bits / 8)
+            alone.dense(t + 1, 6)
             counts = [sum(read[h, t] > b) for b in range(chunks)] + [sum(kept[h, t])]
             assert attention.counts[t, h].tolist() == counts
         for kv in range(kv_heads):
@@ -115,6 +120,7 @@ def test_plain_loops(heads, kv_heads, settings):
                     traffic.v_bytes += math.ceil(6 * bits / 8)
             traffic.dense(t + 1, 6)
     assert attention.traffic == traffic
+    assert attention.alone == alone
     assert traffic.v_rows < traffic.k_rows and traffic.k_bytes < chunks * traffic.k_rows * 6
     row_bytes = math.ceil(6 * bits / 8)
     assert attention.k_reduction == traffic.dense_rows * row_bytes / traffic.k_bytes
@@ -134,6 +140,22 @@ def test_plain_loops(heads, kv_heads, settings):
     assert attention.evicted == []
 
 
+def test_bytes_alone_give_the_paper_s_reductions():
+    """Fig. 8 counts each head by itself: chunks and tokens of the figures, in bytes of 12 bits."""
+    q, k, v = random_qkv(6, 2, 60, 64)
+    attention = TokenPickerAttention(1e-2)
+    attention.sequence(q, k, v)
+    figures, alone = attention.figures(), attention.alone
+    dense = alone.dense_rows * 64 * 12 / 8
+    tokens = figures["tokens in view"]
+    chunks, kept = figures["chunks requested"] / 3, figures["tokens kept"]
+    assert chunks < tokens and kept < tokens == alone.dense_rows == 6 * 60 * 61 / 2
+    assert dense / alone.k_bytes == pytest.approx(tokens / chunks)
+    assert dense / alone.v_bytes == pytest.approx(tokens / kept)
+    assert 2 * dense / alone.bytes == pytest.approx(2 * tokens / (chunks + kept))
+    assert 1 / alone.ratio == pytest.approx(2 * dense / alone.bytes * 16 / 12)
+
+
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_sequence_equals_stepping_across_blocks(settings):
     """Decisions equal exactly, on more tokens than one block of queries; results to rounding."""
@@ -143,7 +165,7 @@ def test_sequence_equals_stepping_across_blocks(settings):
     expected = DecodeAttention.sequence(stepped, q, k, v)
     np.testing.assert_allclose(o, expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(whole.counts, stepped.counts)
-    assert whole.traffic == stepped.traffic
+    assert (whole.traffic, whole.alone) == (stepped.traffic, stepped.alone)
     assert (whole.rows, whole.state_bytes) == (stepped.rows, stepped.state_bytes)
 
 
