@@ -13,6 +13,13 @@ from rich.table import Table
 
 from golden import FailedError, InputError
 from golden.algorithms.kllm.calibration import calibration_samples, tuning_samples
+from golden.evaluation.context_command import (
+    CONTEXT_OPTIONS,
+    Setting,
+    add_context,
+    check_policies,
+    run_context,
+)
 from golden.evaluation.measure import Measurement, measure, measure_trace
 from golden.evaluation.plots import FORMATS, scatter
 from golden.evaluation.policies import POLICIES, Policy, describe, parse
@@ -22,6 +29,7 @@ from golden.lm.perplexity import CONTEXT
 from golden.lm.text import first_tokens, read_text
 from golden.trace import TraceError, load
 
+TOKENS = 1024
 DEFAULTS = (
     "streaming:capacity=128",
     "h2o:capacity=128",
@@ -57,7 +65,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         "attention on the same inputs, reads of K and V, and the size of the cache.",
         epilog=f"policies and their parameters (tuples as 1/2/3):\n{names}\n\n{KLLM}",
     )
-    add_model(command, tokens=1024)
+    add_model(command, tokens=TOKENS, texts="+")
     command.add_argument(
         "--trace",
         type=Path,
@@ -78,7 +86,8 @@ def register(commands: argparse._SubParsersAction) -> None:
         metavar="NAME[:PARAM=VALUE,...]",
         help="an algorithm, once for each (default: dense and one of each kind)",
     )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    add_context(command)
     command.add_argument(
         "--plot",
         type=Path,
@@ -97,6 +106,12 @@ def run_eval(arguments: argparse.Namespace) -> None:
             raise InputError(f"--plot: the name must end in {' or '.join(FORMATS)}")
     if arguments.trace is not None and (arguments.text or arguments.gguf):
         raise InputError("--trace: a trace takes the place of --text and --gguf; give one or other")
+    if arguments.context is not None:
+        _at_context(arguments)
+        return
+    for name in CONTEXT_OPTIONS:
+        if getattr(arguments, name) is not None:
+            raise InputError(f"--{name}: it is for a fixed context, which --context gives")
     prompt = arguments.prompt
     chosen = arguments.policy or ["dense", *DEFAULTS, *(AFTER_PROMPT if prompt > 1 else ())]
     # The first token, which is always given, is no prompt.
@@ -130,13 +145,29 @@ def run_eval(arguments: argparse.Namespace) -> None:
             print(f"wrote {arguments.plot}")
 
 
+def _at_context(arguments: argparse.Namespace) -> None:
+    for name, default in (("trace", None), ("plot", None), ("prompt", 1), ("tokens", TOKENS)):
+        if getattr(arguments, name) != default:
+            raise InputError(f"--{name}: with --context it has no meaning")
+    policies = check_policies(arguments.policy or ["dense", *DEFAULTS, *AFTER_PROMPT], arguments)
+    texts, judge = (
+        {source: text for text, source in map(read_text, files)}
+        for files in (arguments.text or [None], arguments.judge or arguments.text or [None])
+    )
+    setting = Setting.of(arguments, *open_model(arguments.gguf))
+    run_context(setting, policies, arguments.kl or (), texts, judge, json=arguments.json)
+
+
 def _on_model(
     arguments: argparse.Namespace, policies: list[Policy]
 ) -> tuple[list[Measurement], dict]:
     tokens, prompt = arguments.tokens, arguments.prompt
     if tokens <= prompt:
         raise InputError(f"--tokens: it must be more than the prompt's {prompt}, not {tokens}")
-    text, source = read_text(arguments.text)
+    texts = arguments.text or [None]
+    if len(texts) > 1:
+        raise InputError("--text: several texts are for windows of a fixed --context")
+    text, source = read_text(texts[0])
     model, tokenizer, about = open_model(arguments.gguf)
     context = min(CONTEXT, model.config.context)
     if context <= prompt:

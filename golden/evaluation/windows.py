@@ -38,7 +38,7 @@ class Window:
 def prose(
     tokenizer: Tokenizer, texts: Mapping[str, str], context: int, queries: int, windows: int
 ) -> list[Window]:
-    """Windows of ``context`` tokens, spread evenly over the texts and over each of them.
+    """Windows of ``context`` tokens, spread evenly over the texts, and over each from its start.
 
     texts
         Texts by name. Each gives its share of the windows, or what it has room for.
@@ -129,8 +129,5 @@ def _shares(lengths: Mapping[str, int], body: int, queries: int, windows: int) -
 
 
 def _starts(length: int, body: int, number: int) -> list[int]:
-    """First tokens of windows with equal gaps between them and around, or equal overlaps."""
-    spare = length - number * body
-    if spare >= 0:
-        return [index * body + (index + 1) * spare // (number + 1) for index in range(number)]
-    return [index * (length - body) // (number - 1) for index in range(number)]
+    """First tokens of windows from the text's first to its last, equally far apart."""
+    return [index * (length - body) // max(number - 1, 1) for index in range(number)]

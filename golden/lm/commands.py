@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -141,11 +142,14 @@ def open_model(path: Path | None) -> tuple[Llama, Tokenizer, dict]:
     return Llama(read_weights(file)), read_tokenizer(file), {"model": name, "model_sha256": sha256}
 
 
-def add_model(parser: argparse.ArgumentParser, tokens: int) -> None:
-    """Add the options --text, --gguf and --tokens."""
+def add_model(
+    parser: argparse.ArgumentParser, tokens: int, texts: Literal["+"] | None = None
+) -> None:
+    """Add the options --text, --gguf and --tokens; with `texts` "+", several texts."""
     parser.add_argument(
         "--text",
         type=Path,
+        nargs=texts,
         metavar="FILE",
         help="UTF-8 text to read (default: prose of Python 3.11's language reference)",
     )

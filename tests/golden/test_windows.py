@@ -27,8 +27,8 @@ def starts(windows, name):
 def test_a_window_is_a_piece_of_its_text():
     texts = {"one": text(100), "two": text(95, 500)}
     windows = prose(TOKENIZER, texts, context=20, queries=5, windows=4)
-    # 60 spare tokens in three gaps; 55 in three.
-    assert starts(windows, "one") == [20, 60] and starts(windows, "two") == [18, 56]
+    # From the first token to the last.
+    assert starts(windows, "one") == [0, 80] and starts(windows, "two") == [0, 75]
     for window in windows:
         name, at = window.source.split(":")
         assert TOKENIZER.decode(list(window.tokens)) == texts[name][int(at) : int(at) + 20]
@@ -37,7 +37,7 @@ def test_a_window_is_a_piece_of_its_text():
 
 def test_each_window_begins_as_the_model_wants():
     [window] = prose(BEGINNING, {"one": text(30)}, context=20, queries=5, windows=1)
-    assert window == Window((260, *text(30)[5:24].encode()), 5, "one:5")
+    assert window == Window((260, *text(30)[:19].encode()), 5, "one:0")
 
 
 def test_three_windows_are_of_three_texts():

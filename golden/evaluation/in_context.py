@@ -1,0 +1,216 @@
+"""Policies at a fixed context: quality and reads of the last queries of long windows.
+
+The model runs once over each window with dense attention, in blocks of queries. Each policy then
+gets the queries, keys and values of the dense prefix of every layer, and the model goes on from
+there with that policy in every layer. So all policies predict the same tokens after the same
+context, and what one costs is a paired difference that the windows' own difficulty leaves alone.
+"""
+
+import copy
+import dataclasses
+import time
+
+import numpy as np
+
+from golden.algorithms.attention import DecodeAttention, Traffic
+from golden.evaluation.policies import Policy
+from golden.evaluation.windows import Window
+from golden.lm.model import Llama
+
+_SEEDS_OF_A_WINDOW = 1000
+_ROWS = 64
+"""Rows of logits that are in memory at a time, as float64."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseRun:
+    """A window, run with dense attention.
+
+    prefix, queries
+        For each layer, ``q`` [head, token, d], ``k`` and ``v`` [kv head, token, d]: of the tokens
+        before the counted queries, and of these queries.
+    log_p
+        Logarithms of the probabilities of the next token, float32 [query, vocab].
+    loss
+        Mean negative log-likelihood of the counted tokens.
+    """
+
+    window: Window
+    prefix: list[dict[str, np.ndarray]]
+    queries: list[dict[str, np.ndarray]]
+    log_p: np.ndarray
+    loss: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """What a policy gave in one window.
+
+    loss, dense
+        Mean negative log-likelihood of the counted tokens, of the policy and of dense attention;
+        NaN where the policy ran on the dense model's states.
+    kl
+        Mean over the queries of KL(dense || policy) of the next token's distribution, in nats.
+    same
+        Share of queries whose likeliest next token is dense attention's.
+    traffic
+        Reads of K and V for the counted queries, rows shared by the heads of a group.
+    alone
+        The same where each query head reads for itself.
+    row_bits
+        Bits of an element in the dense attention that the policy's paper compares with.
+    kept
+        Tokens held in the cache at the end, averaged over layers and kv heads.
+    """
+
+    loss: float
+    dense: float
+    kl: float
+    same: float
+    traffic: Traffic
+    alone: Traffic
+    row_bits: int
+    kept: float
+    seconds: float
+
+
+def run_dense(model: Llama, window: Window, *, progress: str | None = None) -> DenseRun:
+    """Run a window of N + 1 tokens, of which the last ``window.queries`` are predicted.
+
+    The last query sees N tokens, itself among them.
+    """
+    fed, count = window.tokens[:-1], window.queries
+    first = len(fed) - count
+    prefix: list[dict[str, np.ndarray]] = [{} for _ in range(model.config.layers)]
+    queries: list[dict[str, np.ndarray]] = [{} for _ in range(model.config.layers)]
+
+    def observer(layer: int, name: str, array: np.ndarray) -> None:
+        if name in "qkv":
+            prefix[layer][name] = array[:, :first]
+            queries[layer][name] = array[:, first:]
+
+    hidden = model.hidden(fed, observer=observer, progress=progress)
+    log_p = _log_probabilities(model, hidden[first:])
+    return DenseRun(window, prefix, queries, log_p, _loss(log_p, window))
+
+
+def run_policy(
+    policy: Policy,
+    model: Llama,
+    dense: DenseRun,
+    *,
+    loop: bool = True,
+    number: int = 0,
+    **defaults,
+) -> Score:
+    """Run a policy on the counted queries of a window.
+
+    loop
+        Whether the policy's outputs reach the next layer and so the prediction. Otherwise each
+        layer gets the dense model's queries, keys and values, and only reads are counted.
+    number
+        The window's: policies with a `seed` that their text does not give get another one in each
+        window and layer.
+    defaults
+        Parameters for policies that have them.
+    """
+    started = time.perf_counter()
+    first = len(dense.window.tokens) - 1 - dense.window.queries
+    defaults |= {"prompt": first}
+    if policy.quantises_products:
+        return _run_products(policy, model, dense, started, **defaults)
+    attentions = []
+    for layer, seen in enumerate(dense.prefix):
+        seed = number * _SEEDS_OF_A_WINDOW + layer
+        attentions.append(policy.attention(**defaults | {"seed": seed}))
+        attentions[-1].prefill(seen["q"], seen["k"], seen["v"])
+    counters = [_Counter(attention) for attention in attentions]
+    log_p = None
+    if loop:
+        log_p = _log_probabilities(
+            model, model.hidden(dense.window.tokens[first:-1], attentions, start=first)
+        )
+    else:
+        for attention, seen in zip(attentions, dense.queries, strict=True):
+            attention.sequence(seen["q"], seen["k"], seen["v"])
+    return _score(dense, log_p, counters, model, started)
+
+
+def _run_products(policy: Policy, model: Llama, dense: DenseRun, started: float, **defaults):
+    """A quantised model reads the prefix itself."""
+    quantised = policy.model(model, **defaults)
+    tokens = dense.window.tokens[:-1]
+    first = len(tokens) - dense.window.queries
+    attentions = quantised.dense()
+    quantised.hidden(tokens[:first], attentions)
+    counters = [_Counter(attention) for attention in attentions]
+    hidden = quantised.hidden(tokens[first:], attentions, start=first)
+    return _score(dense, _log_probabilities(quantised, hidden), counters, model, started)
+
+
+class _Counter:
+    """What an attention has read since."""
+
+    def __init__(self, attention: DecodeAttention) -> None:
+        self.attention = attention
+        self._before = copy.copy(attention.traffic), copy.copy(attention.alone)
+
+    @property
+    def shared(self) -> Traffic:
+        return self.attention.traffic.since(self._before[0])
+
+    @property
+    def alone(self) -> Traffic | None:
+        before = self._before[1]
+        if self.attention.alone is None:
+            return None
+        return self.attention.alone.since(Traffic() if before is None else before)
+
+
+def _score(dense: DenseRun, log_p, counters: list[_Counter], model: Llama, started: float) -> Score:
+    shared, alone = Traffic(), Traffic()
+    group = model.config.heads // model.config.kv_heads
+    for counter in counters:
+        shared.add(counter.shared)
+        of_heads = counter.alone
+        # Where the heads of a group read the same, each reads what they share.
+        alone.add(counter.shared.times(group) if of_heads is None else of_heads)
+    loss = kl = same = float("nan")
+    if log_p is not None:
+        loss = _loss(log_p, dense.window)
+        kl = float(np.mean(_divergence(dense.log_p, log_p)))
+        same = float(np.mean(log_p.argmax(axis=-1) == dense.log_p.argmax(axis=-1)))
+    return Score(
+        loss=loss,
+        dense=dense.loss if log_p is not None else float("nan"),
+        kl=kl,
+        same=same,
+        traffic=shared,
+        alone=alone,
+        row_bits=counters[0].attention.row_bits,
+        kept=float(np.mean([c.attention.rows for c in counters])) / model.config.kv_heads,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _log_probabilities(model: Llama, hidden: np.ndarray) -> np.ndarray:
+    """Of the next token, float32 [query, vocab], summed in float64."""
+    parts = []
+    for first in range(0, len(hidden), _ROWS):
+        logits = model.logits(hidden[first : first + _ROWS]).astype(np.float64)
+        logits -= logits.max(axis=-1, keepdims=True)
+        logits -= np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+        parts.append(logits.astype(np.float32))
+    return np.concatenate(parts)
+
+
+def _loss(log_p: np.ndarray, window: Window) -> float:
+    targets = np.asarray(window.tokens[-window.queries :])
+    return -float(np.mean(log_p[np.arange(len(targets)), targets], dtype=np.float64))
+
+
+def _divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """KL(p || q) in nats, [query], from logarithms [query, vocab]."""
+    return np.array(
+        [np.sum(np.exp(a, dtype=np.float64) * (a - b)) for a, b in zip(p, q, strict=True)]
+    )

@@ -1,0 +1,99 @@
+"""One policy at one context: its windows' scores as a row of a table."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from golden.algorithms.attention import Traffic
+from golden.evaluation.estimate import Estimate
+from golden.evaluation.in_context import Score
+
+FP16_BITS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A policy's figures over some windows.
+
+    policy, model
+        The policy as typed, and the name of the model.
+    context, queries, windows
+        Tokens that the last query sees, queries counted in each window, and windows.
+    dense, perplexity
+        Geometric means over the windows; NaN where only reads were counted.
+    delta
+        Loss against dense attention, in nats a token, paired by window.
+    kl
+        KL(dense || policy) of the next token's distribution, in nats.
+    same
+        Share of queries whose likeliest next token is dense attention's.
+    k_times_fewer, v_times_fewer, times_fewer
+        Bytes of dense attention over the policy's, where each query head reads for itself: of K, of
+        V, of both. Dense rows have elements of `row_bits`.
+    times_fewer_shared
+        The same of both where the query heads of a group share the rows that one of them reads.
+    kept
+        Tokens held in the cache at the end.
+    """
+
+    policy: str
+    model: str
+    context: int
+    queries: int
+    windows: int
+    dense: float
+    perplexity: float
+    delta: Estimate
+    kl: Estimate
+    same: float
+    k_times_fewer: float
+    v_times_fewer: float
+    times_fewer: float
+    times_fewer_shared: float
+    row_bits: int
+    kept: float
+    seconds: float
+
+    def as_json(self) -> dict:
+        """Plain numbers; an estimate as ``NAME`` and ``NAME_se``, without figures that are NaN."""
+        plain = dataclasses.asdict(self)
+        for name in ("delta", "kl"):
+            estimate = getattr(self, name)
+            plain |= {name: estimate.mean, f"{name}_se": estimate.error}
+        numbers = {name: x for name, x in plain.items() if isinstance(x, float)}
+        return {name: x for name, x in plain.items() if not math.isnan(numbers.get(name, 0.0))}
+
+
+def row_of(policy: str, model: str, context: int, queries: int, scores: Sequence[Score]) -> Row:
+    """The row of a policy's scores in windows of one size."""
+    alone, shared = Traffic(), Traffic()
+    for score in scores:
+        alone.add(score.alone)
+        shared.add(score.traffic)
+    bits = scores[0].row_bits
+    return Row(
+        policy=policy,
+        model=model,
+        context=context,
+        queries=queries,
+        windows=len(scores),
+        dense=float(np.exp(np.mean([score.dense for score in scores]))),
+        perplexity=float(np.exp(np.mean([score.loss for score in scores]))),
+        delta=Estimate.of([score.loss - score.dense for score in scores]),
+        kl=Estimate.of([score.kl for score in scores]),
+        same=float(np.mean([score.same for score in scores])),
+        k_times_fewer=_times(alone.dense_bytes / 2, alone.k_bytes, bits),
+        v_times_fewer=_times(alone.dense_bytes / 2, alone.v_bytes, bits),
+        times_fewer=_times(alone.dense_bytes, alone.bytes, bits),
+        times_fewer_shared=_times(shared.dense_bytes, shared.bytes, bits),
+        row_bits=bits,
+        kept=float(np.mean([score.kept for score in scores])),
+        seconds=sum(score.seconds for score in scores),
+    )
+
+
+def _times(dense_bytes: float, read_bytes: int, bits: int) -> float:
+    """Dense bytes, counted at FP16, over those read; infinite if nothing was read."""
+    return dense_bytes * bits / FP16_BITS / read_bytes if read_bytes else math.inf
