@@ -2,7 +2,8 @@
 
 Source: Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language
 Models", arXiv:2306.14048. The paper evicts per head; with grouped queries the rows belong to kv
-heads, so the scores of a group are summed and eviction is per kv head.
+heads, so the scores of a group are summed and eviction is per kv head. VEDA's voting evicts a token
+from all heads at once; H2O per layer compares with that.
 """
 
 import numpy as np
@@ -28,13 +29,18 @@ class H2OAttention(DecodeAttention):
     ``capacity`` rows are held after a step, the other row with the lowest score is evicted, the
     oldest token on ties. A score is the sum of the row's attention probabilities since it was
     added, over all query heads of the group, its own token's included.
+    ``per`` is "head", where each kv head evicts for itself, or "layer", where scores are summed
+    over all heads and the token with the lowest leaves all of them.
     ``scale`` multiplies the scores before the softmax; 1 / sqrt(d) when not given.
     """
 
-    def __init__(self, capacity: int, scale: float | None = None) -> None:
+    def __init__(self, capacity: int, scale: float | None = None, per: str = "head") -> None:
         super().__init__()
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}")
+        if per not in ("head", "layer"):
+            raise ValueError(f"per must be head or layer, not {per}")
+        self._per_layer = per == "layer"
         self._capacity, self._newest, self._scale = capacity, (capacity + 1) // 2, scale
         self._cache = KVCache()
         self._tokens = 0
@@ -74,7 +80,10 @@ class H2OAttention(DecodeAttention):
     def _evict(self) -> None:
         """Each kv head drops a token and puts the new one into its slot."""
         old = self._positions < self._tokens - self._newest
-        scores = np.where(old, self._accumulated, np.inf)
+        accumulated = self._accumulated
+        if self._per_layer:  # all heads hold the same tokens in the same slots
+            accumulated = accumulated.sum(axis=0, keepdims=True)
+        scores = np.where(old, accumulated, np.inf)
         least = scores == scores.min(axis=1, keepdims=True)
         slot = np.where(least, self._positions, self._tokens).argmin(axis=1)
         head = np.arange(len(slot))

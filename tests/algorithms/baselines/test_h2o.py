@@ -10,7 +10,7 @@ from golden.algorithms.baselines import H2OAttention
 from tests.support.qkv import random_qkv
 
 
-def plain_h2o(q, k, v, capacity, scale):
+def plain_h2o(q, k, v, capacity, scale, per="head"):
     """Float64 loops: outputs [heads, token, d], positions kept by each kv head, evicted."""
     (heads, tokens, d), kv_heads = q.shape, len(k)
     group = heads // kv_heads
@@ -31,9 +31,13 @@ def plain_h2o(q, k, v, capacity, scale):
                     o[h, t] += e[j] / math.fsum(e.values()) * v[g, j]
             for j in given:
                 kept[g][j] += given[j]
+        for g in range(kv_heads):
             if len(kept[g]) > capacity:
                 others = [j for j in kept[g] if j <= t - newest]
-                out = min(others, key=lambda j: (kept[g][j], j))
+                if per == "head":
+                    out = min(others, key=lambda j: (kept[g][j], j))
+                elif g == 0:
+                    out = min(others, key=lambda j: (math.fsum(each[j] for each in kept), j))
                 del kept[g][out]
                 dropped.add(out)
         evicted += [j for j in sorted(dropped) if not any(j in each for each in kept)]
@@ -46,16 +50,18 @@ def kept_by(attention, capacity):
 
 @pytest.mark.parametrize("capacity", [1, 2, 5, 12, 39, 40])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(6, 2), (3, 3)])
-@pytest.mark.parametrize("scale", [None, 1.1])
-def test_equals_the_plain_loops(capacity, heads, kv_heads, scale):
+@pytest.mark.parametrize(("scale", "per"), [(None, "head"), (1.1, "head"), (None, "layer")])
+def test_equals_the_plain_loops(capacity, heads, kv_heads, scale, per):
     q, k, v = random_qkv(heads, kv_heads, 40, 8, seed=21)
-    attention = H2OAttention(capacity, scale)
+    attention = H2OAttention(capacity, scale, per)
     o = attention.sequence(q, k, v)
-    expected, kept, evicted = plain_h2o(q, k, v, capacity, scale or 8**-0.5)
+    expected, kept, evicted = plain_h2o(q, k, v, capacity, scale or 8**-0.5, per)
     np.testing.assert_allclose(o, expected, rtol=1e-9, atol=1e-12)
     assert kept_by(attention, capacity) == kept
     assert attention.evicted == evicted
     assert all(len(each) == capacity for each in kept)
+    if per == "layer":
+        assert len(evicted) == 40 - capacity
 
 
 def test_equals_the_plain_loops_on_real_data(shipped_trace):
@@ -106,3 +112,5 @@ def test_traffic_and_memory():
 def test_bad_capacity():
     with pytest.raises(ValueError, match="capacity must be at least 1, not 0"):
         H2OAttention(0)
+    with pytest.raises(ValueError, match="per must be head or layer, not group"):
+        H2OAttention(4, per="group")
