@@ -17,6 +17,10 @@ Choices where the paper leaves it open:
   votes and be evicted. ``protect_reserved`` keeps them. A prompt longer than the capacity needs
   that: a token whose threshold is negative casts one vote, so at the end of the prompt most rows
   have no votes, and ties evict the oldest of them, the attention sink first.
+- The paper evicts "when the cache reaches its predefined size", but performs no eviction in the
+  prefilling phase (sections III and V), and then has a constant size. Read literally (``prefill``
+  of "vote"), the votes of a dense prompt decide on all evictions at once. With "evict" the size is
+  constant in the prompt too, and each eviction has the votes of the tokens until then.
 - The paper calls R the lower bound of the cache. A smaller capacity is allowed; before the first
   vote it evicts the oldest token.
 """
@@ -105,6 +109,8 @@ class VotingAttention(DecodeAttention):
         P: tokens at positions below it only vote (the paper's prefilling); the step of the first
         token after it evicts down to the capacity, most votes first. With 0 the cache never
         outgrows the capacity (the paper's fixed size for language modelling).
+    prefill
+        "vote", the prompt as above, or "evict", which treats it as any other tokens, as P of 0.
     scale
         Multiplies the scores before the softmax; 1 / sqrt(d) when not given.
     bit_exact
@@ -129,6 +135,7 @@ class VotingAttention(DecodeAttention):
         scale: float | None = None,
         bit_exact: bool = False,
         rows: int | None = None,
+        prefill: str = "vote",
     ) -> None:
         super().__init__()
         if capacity < 1:
@@ -145,6 +152,9 @@ class VotingAttention(DecodeAttention):
             )
         if prompt < 0:
             raise ValueError(f"prompt must be at least 0, not {prompt}")
+        if prefill not in ("vote", "evict"):
+            raise ValueError(f"prefill must be vote or evict, not {prefill}")
+        prompt = prompt if prefill == "vote" else 0
         self._capacity, self._reserved, self._a, self._b = capacity, reserved, a, b
         self._protected = reserved if protect_reserved else 0
         self._prompt = prompt

@@ -279,6 +279,25 @@ def test_votes_saturate_in_use():
     assert attention.evicted == [1, 2]
 
 
+def test_what_a_prompt_evicts():
+    """A sharp sink, and thresholds below zero. At the end of the prompt only token 1 has votes, and
+    of all others the sink is the oldest. Evicting one by one, the one with the latest vote leaves.
+    """
+    k = np.zeros((1, 40, 4))
+    k[0, 0, 0] = 4.0
+    q = np.zeros((2, 40, 4))
+    q[..., 0] = 4.0
+    v = np.ones((1, 40, 4))
+    literal, fixed, same = (
+        VotingAttention(8, reserved=4, b=1.0, **given)
+        for given in ({"prompt": 30}, {"prompt": 30, "prefill": "evict"}, {})
+    )
+    for attention in (literal, fixed, same):
+        attention.sequence(q, k, v)
+    assert literal.evicted[:2] == [1, 0] and 0 not in fixed.evicted
+    assert fixed.evicted == same.evicted and state(fixed) == state(same)
+
+
 def test_the_layout_of_slots_does_not_matter():
     q, k, v = random_qkv(6, 2, 150, 8, seed=9)
     plain, shuffled = VotingAttention(24, reserved=8), VotingAttention(24, reserved=8)
@@ -315,6 +334,7 @@ def test_traffic_and_memory():
         ({"capacity": 4, "a": math.nan}, "a must be a finite number, not nan"),
         ({"capacity": 4, "b": math.inf}, "b must be a finite number, not inf"),
         ({"capacity": 4, "prompt": -1}, "prompt must be at least 0, not -1"),
+        ({"capacity": 4, "prefill": "at once"}, "prefill must be vote or evict, not at once"),
         (
             {"capacity": 31, "protect_reserved": True},
             "capacity must be at least reserved, 32, where those tokens are protected, not 31",
