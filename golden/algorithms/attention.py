@@ -6,8 +6,9 @@ and the reports treat them alike. Heads are grouped: query head ``h`` reads kv h
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -17,6 +18,9 @@ ELEMENT_BYTES = 2
 """Bytes of one element of a cached K or V row; the cache of the modelled systems is FP16."""
 
 _QUERY_BLOCK = 256
+
+Rope = Callable[[np.ndarray, int], np.ndarray]
+"""``rope(k, n)``: keys [kv heads, rows, d], their positions encoded, as if n positions later."""
 
 
 @dataclass
@@ -110,6 +114,15 @@ class DecodeAttention(ABC):
         self.rows = 0
         self.state_bytes = 0
         self.row_bits = 8 * ELEMENT_BYTES
+
+    @classmethod
+    def for_layers(cls, parameters: Sequence[Mapping[str, Any]]) -> list[Self]:
+        """Attentions of a model's layers, for one sequence, with each layer's ``parameters``.
+
+        Algorithms whose layers share state override this. The layers of such an algorithm take the
+        same tokens in the same calls, each layer after the one before it.
+        """
+        return [cls(**layer) for layer in parameters]
 
     @abstractmethod
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -36,7 +36,7 @@ POLICIES: dict[str, type[Any]] = {
 Their constructors differ: the text of a policy names the arguments.
 """
 
-_GIVEN = ("model", "samples", "tuning", "progress", "cached")
+_GIVEN = ("model", "samples", "tuning", "progress", "cached", "rope", "cascade")
 """Parameters that the program sets, not the user."""
 
 
@@ -59,9 +59,21 @@ class Policy:
 
     def attention(self, **defaults) -> DecodeAttention:
         """A new instance for one layer; `defaults` set parameters that the text does not."""
+        return self.attentions(1, **defaults)[0]
+
+    def attentions(self, layers: int, **defaults) -> list[DecodeAttention]:
+        """New instances for the layers of a model and one sequence, see ``for_layers``.
+
+        `defaults` set parameters that the text does not; a ``seed`` among them is the first
+        layer's, and each layer has the next one. ``rope`` is ``rope_of`` the model.
+        """
         if self.quantises_products:
-            return DenseAttention()
-        return POLICIES[self.name](**self._with(defaults))
+            return [DenseAttention() for _ in range(layers)]
+        seeds = [
+            {"seed": defaults["seed"] + layer} if "seed" in defaults else {}
+            for layer in range(layers)
+        ]
+        return POLICIES[self.name].for_layers([self._with(defaults | seed) for seed in seeds])
 
     def model(self, model: Llama, **defaults) -> Llama:
         """The model with the policy's matrix products; ``InputError`` if it refuses a value."""

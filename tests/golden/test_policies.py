@@ -72,6 +72,17 @@ def test_refusals(text, sentence):
     assert str(raised.value).startswith(f"policy {text}: ")
 
 
+def test_attentions_of_all_layers():
+    policy = parse("unicaim:top_k=9")
+    made = policy.attentions(3, prompt=7, seed=40)
+    assert [attention._options.seed for attention in made] == [40, 41, 42]
+    assert all(attention._prompt == 7 and attention._top_k == 9 for attention in made)
+    made = parse("unicaim:seed=5").attentions(2, seed=40)
+    assert [attention._options.seed for attention in made] == [5, 5]
+    assert len({id(attention) for attention in parse("kllm").attentions(4)}) == 4
+    assert "rope" not in parameters("streaming")
+
+
 def test_a_default_of_the_caller_counts_unless_the_text_says_otherwise():
     policy = parse("snapkv:capacity=64", prompt=7)
     assert policy.attention(prompt=7)._prompt == 7
