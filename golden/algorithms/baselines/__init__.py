@@ -2,6 +2,6 @@
 
 from golden.algorithms.baselines.h2o import H2OAttention
 from golden.algorithms.baselines.snapkv import SnapKVAttention
-from golden.algorithms.baselines.streaming import StreamingAttention
+from golden.algorithms.baselines.streaming import StreamingAttention, rope_of
 
-__all__ = ["H2OAttention", "SnapKVAttention", "StreamingAttention"]
+__all__ = ["H2OAttention", "SnapKVAttention", "StreamingAttention", "rope_of"]

@@ -4,12 +4,25 @@ import numpy as np
 import pytest
 
 from golden.algorithms.attention import ELEMENT_BYTES
-from golden.algorithms.baselines import StreamingAttention
+from golden.algorithms.baselines import StreamingAttention, rope_of
+from golden.lm.model import Llama, rope, rope_angles
+from golden.lm.weights import GGUFFile, read_weights
+from tests.support.lm.tiny_llama import random_tensors, write_gguf
 from tests.support.qkv import random_qkv
 
 
-def plain_streaming(q, k, v, capacity, sinks, scale):
-    """Each token over the sinks, the ``capacity`` - ``sinks`` tokens before it, and itself."""
+def rotated(x, positions):
+    """Pairs of elements of x [heads, tokens, d] by positions [tokens] times 3^-i."""
+    pairs = x[..., 0::2] + 1j * x[..., 1::2]
+    turned = pairs * np.exp(1j * np.outer(positions, 3.0 ** -np.arange(x.shape[2] // 2)))
+    return np.stack([turned.real, turned.imag], axis=-1).reshape(x.shape)
+
+
+def plain_streaming(q, k, v, capacity, sinks, scale, cache_positions=False):
+    """Each token over the sinks, the ``capacity`` - ``sinks`` tokens before it, and itself.
+
+    With `cache_positions`, q and k are without positions and get those in the list of the seen.
+    """
     heads, tokens, d = q.shape
     group = heads // len(k)
     o = np.zeros((heads, tokens, d))
@@ -17,7 +30,12 @@ def plain_streaming(q, k, v, capacity, sinks, scale):
         seen = [j for j in range(t + 1) if j < sinks or j >= t - (capacity - sinks)]
         assert len(seen) <= capacity + 1
         for h in range(heads):
-            scores = np.array([scale * np.dot(q[h, t], k[h // group, j]) for j in seen])
+            query, keys = q[h, t], k[h // group, seen]
+            if cache_positions:
+                places = np.arange(len(seen))
+                query = rotated(query[None, None], places[-1:])[0, 0]
+                keys = rotated(keys[None], places)[0]
+            scores = scale * keys @ query
             e = np.exp(scores - scores.max())
             for j, weight in zip(seen, e / e.sum(), strict=True):
                 o[h, t] += weight * v[h // group, j]
@@ -35,6 +53,36 @@ def test_equals_the_plain_loops(capacity, sinks, scale):
     expected = plain_streaming(q, k, v, capacity, sinks, scale or 8**-0.5)
     np.testing.assert_allclose(o, expected, rtol=1e-10, atol=1e-13)
     assert attention.evicted == list(range(sinks, sinks + 30 - capacity))
+
+
+@pytest.mark.parametrize(("capacity", "sinks"), [(1, 0), (2, 1), (5, 4), (9, 4), (9, 0), (30, 4)])
+def test_positions_of_the_cache(capacity, sinks):
+    q, k, v = random_qkv(6, 2, 30, 8, seed=34)
+    rope = lambda keys, n: rotated(keys, np.full(keys.shape[1], n))  # noqa: E731
+    attention = StreamingAttention(capacity, sinks, positions="cache", rope=rope)
+    text = np.arange(30)
+    o = attention.sequence(rotated(q, text), rotated(k, text), v)
+    expected = plain_streaming(q, k, v, capacity, sinks, 8**-0.5, cache_positions=True)
+    np.testing.assert_allclose(o, expected, rtol=1e-9, atol=1e-12)
+    by_text = StreamingAttention(capacity, sinks).sequence(rotated(q, text), rotated(k, text), v)
+    assert (np.abs(by_text - o).max() > 1e-3) == (sinks > 0 and capacity < 29)
+
+
+def test_the_rope_of_a_model(tmp_path):
+    path = write_gguf(tmp_path / "tiny.gguf", random_tensors())
+    model = Llama(read_weights(GGUFFile(path)))
+    c = model.config
+    k = random_qkv(2, 2, 1, c.d, dtype=np.float32)[1]
+    at = lambda n: rope(k, rope_angles(np.array([n]), c.rope_dims, c.rope_base))  # noqa: E731
+    np.testing.assert_allclose(rope_of(model)(at(5), 37), at(42), atol=1e-6)
+
+
+def test_positions_of_the_cache_need_a_rope():
+    q, k, v = random_qkv(2, 1, 4, 8)
+    attention = StreamingAttention(2, 1, positions="cache")
+    attention.sequence(q[:, :3], k[:, :3], v[:, :3])
+    with pytest.raises(ValueError, match="positions of the cache need the rotary encoding of a m"):
+        attention.step(q[:, 3], k[:, 3], v[:, 3])
 
 
 def test_equals_the_plain_loops_on_real_data(shipped_trace):
@@ -69,3 +117,8 @@ def test_one_eviction_a_step_when_full_and_what_it_costs():
 def test_bad_parameters(capacity, sinks, message):
     with pytest.raises(ValueError, match=message):
         StreamingAttention(capacity, sinks)
+
+
+def test_bad_positions():
+    with pytest.raises(ValueError, match="positions must be text or cache, not slot"):
+        StreamingAttention(4, 1, positions="slot")
