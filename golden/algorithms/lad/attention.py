@@ -36,6 +36,8 @@ from golden.algorithms.lad.modes import Modes
 from golden.algorithms.lad.piecewise_exp import EIGHT_BOUNDS, PiecewiseExp
 from golden.algorithms.lad.statistics import Statistics
 
+_QUERY_BLOCK = 256
+
 
 class LocalityAwareAttention(DecodeAttention):
     """Piecewise linear softmax in which only positions outside their mode's interval are read.
@@ -183,6 +185,29 @@ class LocalityAwareAttention(DecodeAttention):
         self.m, self.active = found.m, active
         return numerator / denominator[:, None]
 
+    def prefill(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+        """A prompt with dense attention: intervals are counted by the exact scores of its queries.
+
+        Each position's mode is the interval that was counted most, and the caches are summed from
+        the modes. Stepping counts the mode of a position that it does not find active, so that its
+        state may differ. Nothing is counted in ``traffic`` and ``statistics``.
+        """
+        if self._tile is not None or self._started:
+            super().prefill(q, k, v)
+            return
+        q, k, v = floats(q, k, v)
+        heads, n, d = q.shape
+        self._start(heads, d, q.dtype)
+        q = q * q.dtype.type(1 / np.sqrt(d) if self._scale is None else self._scale)
+        q, k, v = (self._rounded(x) for x in (q, k, v))
+        self._cache.append(k, v)
+        for end in range(1, n + 1):
+            self.identification.add(k[:, :end])
+        self.modes.fill(_interval_counts(q, k, self.exp), max(n - self._window + 1, 0))
+        self.caches.rebuild(*self.modes.lines, k, v)
+        self.active = np.zeros((heads, n), bool)
+        self.rows = len(k) * n
+
     def _step_tile(self, tile: Any, q, k, v) -> np.ndarray:
         """A step of the accelerator's model. Its keys are read for scores and for the output."""
         scale = 1 / np.sqrt(q.shape[1]) if self._scale is None else self._scale
@@ -291,6 +316,27 @@ class LocalityAwareAttention(DecodeAttention):
     def top_probabilities(self) -> tuple[float, float]:
         """Averages of the likeliest interval's probability and of the two likeliest's together."""
         return self.modes.top_probabilities(self._window)
+
+
+def _interval_counts(q: np.ndarray, k: np.ndarray, exp: PiecewiseExp) -> np.ndarray:
+    """How often each position's score less its query's largest fell into each interval.
+
+    ``q`` [query heads, n, d], scaled, and ``k`` [kv heads, n, d]; int64[query heads, n, I].
+    """
+    heads, n, _ = q.shape
+    group = heads // len(k)
+    counts = np.zeros((heads, n, len(exp)), np.int64)
+    for head in range(heads):
+        for first in range(0, n, _QUERY_BLOCK):
+            last = min(first + _QUERY_BLOCK, n)
+            scores = q[head, first:last] @ k[head // group, :last].T
+            scores[np.arange(last) > np.arange(first, last)[:, None]] = -np.inf
+            scores -= scores.max(axis=1, keepdims=True)
+            seen = np.minimum(last - np.arange(last), last - first)
+            above = [(scores > bound).sum(axis=0) for bound in exp.lower[1:]]
+            bounds = np.stack([seen, *above, np.zeros_like(seen)], axis=-1)
+            counts[head, :last] += bounds[:, :-1] - bounds[:, 1:]
+    return counts
 
 
 def _check_choice(name: str, value: str, choices: Iterable[str]) -> None:

@@ -82,6 +82,22 @@ class Modes:
         for name in ("lower", "upper"):
             self._tables[name][:, -1] = self._of_mode[name][0]
 
+    def fill(self, counts: np.ndarray, settled: int) -> None:
+        """New positions by their counts so far, [query heads, positions, I], before any ``append``.
+
+        The first ``settled`` positions take the interval that was counted most as their mode, the
+        lowest of equals; those after it stay in mode 0. Counts that a counter cannot hold are
+        halved until it can.
+        """
+        for _ in range(counts.shape[1]):
+            self.append()
+        while (full := counts.max(axis=-1, keepdims=True) >= self._full).any():
+            counts = np.where(full, counts >> 1, counts)
+        self._tables["cnt"][...] = counts
+        self._tables["count"][...] = counts[..., 0]
+        h, j = np.indices((len(counts), settled)).reshape(2, -1)
+        self._change(h, j, counts[h, j].argmax(axis=-1))
+
     def outside(self, x: np.ndarray) -> np.ndarray:
         """Where x [query heads, first positions] falls outside the mode's accepted range."""
         n = x.shape[1]

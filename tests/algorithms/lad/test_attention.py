@@ -286,3 +286,38 @@ def test_slack_leaves_positions_inactive_and_keeps_the_error_small():
     assert slack.statistics.false_negatives == 0
     # n tau over a denominator of at least about 1, twice: in the numerator and the denominator.
     assert 0 < np.abs(o - expected).max() < 2 * 200 * 2e-4 * np.abs(v).max()
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32 - 1), make=st.sampled_from([integers, normal]), **SETTINGS)
+def test_a_prompt_is_counted_as_exact_steps_are(seed, make, bounds, window, counter_bits):
+    """Bounds miss no active position, so that stepping counts every score's own interval too."""
+    rng = np.random.default_rng(seed)
+    q, k, v = make(rng, int(rng.integers(1, 40)), int(rng.integers(1, 5)))
+    options = {"bounds": bounds, "window": window, "identification": "bounds", "scale": 0.5}
+    steps, prompt = (LocalityAwareAttention(**options, counter_bits=12) for _ in range(2))
+    steps.sequence(q, k, v)
+    prompt.prefill(q, k, v)
+    counters = steps.modes.counters
+    assert (prompt.modes.counters == counters).all()
+    settled = max(q.shape[1] - window + 1, 0)
+    assert (prompt.modes.mode[:, :settled] == counters[:, :settled].argmax(axis=-1)).all()
+    assert (prompt.modes.mode[:, settled:] == 0).all()
+    for name, exact in definition(*prompt.modes.lines, k, v).items():
+        assert np.allclose(getattr(prompt.caches, name), exact)
+    assert prompt.traffic.dense_rows == prompt.statistics.steps == 0
+    assert prompt.rows == steps.rows
+
+
+@pytest.mark.parametrize("identification", ["centres", "codes", "bounds"])
+def test_steps_after_a_prompt_are_close_to_dense(identification):
+    """The prompt's modes serve the next queries, which need far fewer rows than all."""
+    q, k, v = normal(np.random.default_rng(3), 300, 8)
+    attention, dense = LocalityAwareAttention(identification=identification), DenseAttention()
+    for each in (attention, dense):
+        each.prefill(*(x[:, :260] for x in (q, k, v)))
+    late = [x[:, 260:] for x in (q, k, v)]
+    o, exact = attention.sequence(*late), dense.sequence(*late)
+    assert np.linalg.norm(o - exact) < 0.05 * np.linalg.norm(exact)
+    assert attention.statistics.steps == 40
+    assert attention.traffic.v_rows < 0.8 * attention.traffic.dense_rows

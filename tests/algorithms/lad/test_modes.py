@@ -114,3 +114,19 @@ def test_likeliest_intervals():
 def test_counter_width_is_checked(bits):
     with pytest.raises(ValueError, match=f"counter_bits must lie between 2 and 16, not {bits}"):
         Modes(1, EXP, bits)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 12]))
+def test_counts_of_a_prompt(seed, counter_bits):
+    rng = np.random.default_rng(seed)
+    n, settled = 12, int(rng.integers(0, 13))
+    counts = rng.integers(0, 40, size=(2, n, len(EXP)))
+    modes = Modes(2, EXP, counter_bits)
+    modes.fill(counts, settled)
+    assert (modes.mode[:, settled:] == 0).all()
+    assert (modes.mode[:, :settled] == modes.counters[:, :settled].argmax(axis=-1)).all()
+    assert (modes.upper == EXP.upper[modes.mode]).all() and (modes.a == EXP.a[modes.mode]).all()
+    pairs = zip(*(x.reshape(-1, len(EXP)) for x in (modes.counters, counts)), strict=True)
+    for held, given_ in pairs:
+        halvings = [h for h in range(7) if (given_ >> h).max() < 2**counter_bits - 1]
+        assert held.tolist() == (given_ >> halvings[0]).tolist()
