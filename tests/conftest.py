@@ -15,7 +15,7 @@ from hypothesis import settings
 from golden import trace
 from golden.algorithms.kllm import weight_store
 from golden.download import NetworkError
-from golden.lm.download import default_model
+from golden.lm.models import model_path
 from sim.core import tools
 from tests.support.lm.tiny_llama import random_tensors, write_gguf
 
@@ -114,6 +114,6 @@ def tiny(tmp_path_factory, tensors):
 def smollm2():
     """Path of the real model; skips where there is no network to fetch it from."""
     try:
-        return default_model()
+        return model_path()
     except NetworkError as error:
         pytest.skip(str(error))

@@ -104,8 +104,8 @@ def run_eval(arguments: argparse.Namespace) -> None:
         check_output(arguments.plot)
         if arguments.plot.suffix.lstrip(".") not in FORMATS:
             raise InputError(f"--plot: the name must end in {' or '.join(FORMATS)}")
-    if arguments.trace is not None and (arguments.text or arguments.gguf):
-        raise InputError("--trace: a trace takes the place of --text and --gguf; give one or other")
+    if arguments.trace is not None and (arguments.text or arguments.model):
+        raise InputError("--trace: a trace takes the place of a text and a model; give one of them")
     if arguments.context is not None:
         _at_context(arguments)
         return
@@ -154,7 +154,7 @@ def _at_context(arguments: argparse.Namespace) -> None:
         {source: text for text, source in map(read_text, files)}
         for files in (arguments.text or [None], arguments.judge or arguments.text or [None])
     )
-    setting = Setting.of(arguments, *open_model(arguments.gguf))
+    setting = Setting.of(arguments, *open_model(arguments.model))
     run_context(setting, policies, arguments.kl or (), texts, judge, json=arguments.json)
 
 
@@ -168,7 +168,7 @@ def _on_model(
     if len(texts) > 1:
         raise InputError("--text: several texts are for windows of a fixed --context")
     text, source = read_text(texts[0])
-    model, tokenizer, about = open_model(arguments.gguf)
+    model, tokenizer, about = open_model(arguments.model)
     context = min(CONTEXT, model.config.context)
     if context <= prompt:
         raise InputError(f"--prompt: the model sees {context} tokens at most, so not {prompt}")

@@ -13,8 +13,8 @@ import numpy as np
 from golden import FailedError, InputError
 from golden.files import check_writable, file_sha256, json_text
 from golden.lm.capture import capture
-from golden.lm.download import MODEL, default_model
 from golden.lm.model import Llama
+from golden.lm.models import DEFAULT, MODELS, catalogue, model_path
 from golden.lm.perplexity import CONTEXT, perplexity
 from golden.lm.text import first_tokens, read_text
 from golden.lm.tokenizer import Tokenizer, read_tokenizer
@@ -77,7 +77,7 @@ def run_trace(arguments: argparse.Namespace) -> None:
     # The command line is checked before a download starts.
     chosen = None if arguments.layers is None else _parse_layers(arguments.layers)
     text, source = read_text(arguments.text)
-    model, tokenizer, about = open_model(arguments.gguf)
+    model, tokenizer, about = open_model(arguments.model)
     count = model.config.layers
     layers = chosen or sorted({count // 10, count // 2, count * 9 // 10})
     if max(layers) >= count:
@@ -113,7 +113,7 @@ def run_perplexity(arguments: argparse.Namespace) -> None:
     if arguments.tokens < 2:
         raise InputError("--tokens: a perplexity needs 2 tokens at least, not 1")
     text, source = read_text(arguments.text)
-    model, tokenizer, about = open_model(arguments.gguf)
+    model, tokenizer, about = open_model(arguments.model)
     tokens = first_tokens(tokenizer, text, arguments.tokens, source)
     context = min(CONTEXT, model.config.context)
     started = time.perf_counter()
@@ -131,21 +131,29 @@ def run_perplexity(arguments: argparse.Namespace) -> None:
         )
 
 
-def open_model(path: Path | None) -> tuple[Llama, Tokenizer, dict]:
-    """A GGUF file's model and tokenizer, and its name and SHA-256; the default model for None."""
-    if path is None:
-        file, sha256 = GGUFFile(default_model()), MODEL.sha256
+def open_model(source: Path | str | None) -> tuple[Llama, Tokenizer, dict]:
+    """A model and its tokenizer, and its file's name and SHA-256.
+
+    source
+        Path of a GGUF file, or a name in ``golden.lm.models.MODELS``; None for the default model.
+
+    :raises InputError: if the file cannot be read, run or fetched.
+    """
+    if isinstance(source, Path):
+        file = GGUFFile(source)
+        sha256 = file_sha256(source)
     else:
-        file = GGUFFile(path)
-        sha256 = file_sha256(path)
-    name = MODEL.name if path is None else Path(path).name
-    return Llama(read_weights(file)), read_tokenizer(file), {"model": name, "model_sha256": sha256}
+        name = source or DEFAULT
+        file = GGUFFile(model_path(name))
+        sha256 = MODELS[name].file.sha256
+    about = {"model": file.path.name, "model_sha256": sha256}
+    return Llama(read_weights(file)), read_tokenizer(file), about
 
 
 def add_model(
     parser: argparse.ArgumentParser, tokens: int, texts: Literal["+"] | None = None
 ) -> None:
-    """Add the options --text, --gguf and --tokens; with `texts` "+", several texts."""
+    """Add --text, --model, --gguf and --tokens; with `texts` "+", several texts."""
     parser.add_argument(
         "--text",
         type=Path,
@@ -153,19 +161,32 @@ def add_model(
         metavar="FILE",
         help="UTF-8 text to read (default: prose of Python 3.11's language reference)",
     )
-    parser.add_argument(
-        "--gguf",
-        type=Path,
-        metavar="FILE",
-        help="a Llama-family model of your own (default: SmolLM2-135M-Instruct, fetched once into"
-        " $SENBAZURU_CACHE or ~/.cache/senbazuru, 89 MB)",
-    )
+    add_source(parser)
     parser.add_argument(
         "--tokens",
         type=at_least(1),
         default=tokens,
         metavar="N",
         help="tokens of the text to run on (default: %(default)s)",
+    )
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Add --model and --gguf, of which ``model`` is the name, path or None for ``open_model``."""
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--model",
+        choices=MODELS,
+        metavar="NAME",
+        help=f"a language model by name, fetched once into $SENBAZURU_CACHE or ~/.cache/senbazuru:"
+        f" {catalogue()} (default: {DEFAULT})",
+    )
+    source.add_argument(
+        "--gguf",
+        dest="model",
+        type=Path,
+        metavar="FILE",
+        help="a model of your own",
     )
 
 

@@ -82,7 +82,7 @@ def run_results(arguments: argparse.Namespace, run_all: Callable = run_one_by_on
         raise InputError(f"output {output}: it is not a folder")
     wanted = dict.fromkeys(run for name in names for run in EXPERIMENTS[name].runs(tokens))
     needed = max([lad.TOKENS_NEEDED, unicaim.TOKENS_NEEDED, *(run.tokens for run in wanted)])
-    open_all(arguments.gguf, arguments.text, tokens, needed)
+    open_all(arguments.model, arguments.text, tokens, needed)
     context = _input().model.config.context
     if tokens > context:
         raise InputError(f"--tokens: the model sees {context} tokens, not {tokens}")
@@ -123,16 +123,16 @@ LEAST_TOKENS = 600
 """A prompt of 512 tokens and something to predict."""
 
 
-def open_all(gguf: Path | None, text: Path | None, tokens: int, needed: int) -> None:
-    """Open the model and the text that :func:`run` uses in this process."""
+def open_all(source: Path | str | None, text: Path | None, tokens: int, needed: int) -> None:
+    """Open the text and the model, by `source` as ``open_model`` has it, for :func:`run`."""
     global _opened
-    words, source = read_text(text)
-    model, tokenizer, about = open_model(gguf)
-    numbers = first_tokens(tokenizer, words, needed, source)
+    words, described = read_text(text)
+    model, tokenizer, about = open_model(source)
+    numbers = first_tokens(tokenizer, words, needed, described)
     evaluated = tokenizer.decode(numbers) + "\n" + shipped_prose()
     samples = calibration_samples(tokenizer, evaluated=evaluated)
     tuning = tuning_samples(tokenizer, evaluated=evaluated)
-    about |= {"text": source}
+    about |= {"text": described}
     _opened = Opened(model, tokenizer, about, numbers[:tokens], numbers, samples, tuning)
 
 

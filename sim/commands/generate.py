@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from golden import InputError
-from golden.lm.commands import check_output
+from golden.lm.commands import add_source, check_output
 from hw.emit.arguments import add_set
 from sim.commands.arguments import add_trust, count
 from sim.commands.engines import DEFAULT, NONE, OPTIONS
@@ -71,7 +71,7 @@ def request_of(arguments):
         tokens=arguments.tokens,
         capacity=arguments.capacity,
         settings=arguments.set,
-        gguf=arguments.gguf,
+        model=arguments.model,
         memory=parse_timing(timing) if timing else FASTEST,
         verilog=arguments.verilog,
         trust=arguments.trust,
@@ -263,12 +263,7 @@ def add_story(command: argparse.ArgumentParser) -> None:
             help=f"of {option.block}: {option.words}",
         )
     add_set(command, "[BLOCK.]NAME=VALUE")
-    command.add_argument(
-        "--gguf",
-        type=Path,
-        metavar="FILE",
-        help="a Llama-family model of your own (default: SmolLM2-135M-Instruct, fetched once)",
-    )
+    add_source(command)
     command.add_argument(
         "--memory",
         metavar="TIMING",

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from pathlib import Path
 
 from golden.files import file_sha256
 from golden.studies import results
@@ -32,9 +33,8 @@ def results_command(arguments) -> int:
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
     def run_all(wanted: list, _, needed: int) -> dict:
-        files = [arguments.gguf, arguments.text]
-        opening = (*files, arguments.tokens, needed)
-        hashes = tuple(file_sha256(file) for file in files if file is not None)
+        opening = (arguments.model, arguments.text, arguments.tokens, needed)
+        hashes = tuple(file_sha256(file) for file in opening if isinstance(file, Path))
         tasks = [executor.Task(str(what), run, (opening, hashes, what)) for what in wanted]
         done = executor.execute(tasks, sources=SOURCES, **execution(arguments))
         return {outcome.task.arguments[-1]: outcome.result() for outcome in done}

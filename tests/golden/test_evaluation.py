@@ -299,7 +299,7 @@ def test_trace_without_a_model(run):
         ("--tokens 5 --prompt 5", "--tokens: it must be more than the prompt's 5, not 5"),
         ("--plot p.jpg", "--plot: the name must end in png or svg or pdf"),
         ("--plot no/p.png", "output no/p.png: the folder no does not exist"),
-        ("--trace t.npz", "--trace: a trace takes the place of --text and --gguf"),
+        ("--trace t.npz", "--trace: a trace takes the place of a text and a model"),
         ("--prompt 70 --tokens 80", "--prompt: the model sees 64 tokens at most, so not 70"),
         (
             "--tokens 20 --policy rtn:weight_bits=1",

@@ -19,10 +19,15 @@ KINDS = {
     "too little": ("--tokens 0", "argument --tokens: it must be a whole number from 1, not 0"),
     "missing file": ("--text no.txt --gguf no.gguf", "text no.txt: there is no such file"),
     "no model": ("--text a.txt --gguf no.gguf", "model no.gguf: there is no such file"),
+    "unknown model": ("--model gpt", "argument --model: invalid choice: 'gpt' (choose from "),
+    "two models": (
+        "--model smollm2 --gguf no.gguf",
+        "argument --gguf: not allowed with argument --model",
+    ),
     "no text": ("--text empty.txt --gguf no.gguf", "text empty.txt: it is empty"),
 }
 """Kinds of mistakes by the arguments and what is said."""
-MODEL = ("missing file", "no model", "no text")
+MODEL = ("missing file", "no model", "unknown model", "two models", "no text")
 COMMANDS = {
     "trace -o t.npz": tuple(KINDS),
     "perplexity": tuple(KINDS),

@@ -29,8 +29,8 @@ class Request:
         Tokens whose keys and values each layer keeps.
     settings
         ``NAME=VALUE`` of the blocks' parameters, ``BLOCK.NAME=VALUE`` where there are two blocks.
-    gguf
-        A model's file, by default SmolLM2's.
+    model
+        A model's name or file, as ``open_model`` has it.
     verilog
         Files that replace the generated Verilog, each as ``FILE`` or ``BLOCK=FILE``.
     trust
@@ -52,7 +52,7 @@ class Request:
     tokens: int = 24
     capacity: int = 64
     settings: Sequence[str] = ()
-    gguf: Path | None = None
+    model: Path | str | None = None
     memory: MemoryTiming = FASTEST
     verilog: Sequence[str] = ()
     trust: bool = False

@@ -94,7 +94,7 @@ class Speaker:
             engines[request.linear] = products
         require(bool(engines), "attention or linear must be a block", "none")
         require(request.check in CHECKS, f"check must be one of {', '.join(CHECKS)}", request.check)
-        model, self.tokenizer, self.about = open_model(request.gguf)
+        model, self.tokenizer, self.about = open_model(request.model)
         self.config = config = model.config
         encode = self.tokenizer.chat if request.chat else self.tokenizer.encode
         self.prompt: list[int] = encode(request.prompt)

@@ -84,7 +84,7 @@ def test_results_resume(monkeypatch, tmp_path):
     monkeypatch.setattr(
         results, "run_results", lambda given, run_all: answers.append(run_all(tasks, given, 700))
     )
-    given = {"gguf": None, "text": text, "tokens": 600}
+    given = {"model": None, "text": text, "tokens": 600}
     arguments = argparse.Namespace(**given, jobs=1, scheduler=None, fresh=False)
     for content, count in [("one", 2), ("one", 2), ("two", 4)]:
         text.write_text(content)
