@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from tqdm import tqdm
 
+from golden.algorithms.baselines import rope_of
 from golden.evaluation.policies import Policy, parse
 from golden.lm.model import Llama
 from golden.lm.weights import Weights
@@ -92,10 +93,9 @@ def _run(
     policy: Policy, model: Llama, tokens, prompt: int, inputs, last: np.ndarray, first_seed: int
 ) -> tuple[float, float]:
     """Mean loss of the tokens after the prompt, and rows held by a kv head."""
-    attentions = []
-    for layer, seen in enumerate(inputs):
-        attentions.append(policy.attention(prompt=prompt, seed=first_seed + layer))
-        attentions[-1].sequence(seen["q"], seen["k"], seen["v"])
+    attentions = policy.attentions(len(inputs), prompt=prompt, seed=first_seed, rope=rope_of(model))
+    for attention, seen in zip(attentions, inputs, strict=True):
+        attention.sequence(seen["q"], seen["k"], seen["v"])
     # The last token is fed too, so that the cache holds it, and predicts nothing.
     hidden = model.hidden(tokens[prompt:], attentions, start=prompt)
     logits = model.logits(np.concatenate([last, hidden[:-1]])).astype(np.float64)

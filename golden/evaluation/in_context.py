@@ -13,6 +13,7 @@ import time
 import numpy as np
 
 from golden.algorithms.attention import DecodeAttention, Traffic
+from golden.algorithms.baselines import rope_of
 from golden.evaluation.policies import Policy
 from golden.evaluation.windows import Window
 from golden.lm.model import Llama
@@ -61,6 +62,9 @@ class Score:
         Bits of an element in the dense attention that the policy's paper compares with.
     kept
         Tokens held in the cache at the end, averaged over layers and kv heads.
+    figures
+        Further counts of the algorithm, the prefix's among them where it was stepped through,
+        averaged over the layers.
     """
 
     loss: float
@@ -71,6 +75,7 @@ class Score:
     alone: Traffic
     row_bits: int
     kept: float
+    figures: dict[str, float]
     seconds: float
 
 
@@ -119,11 +124,12 @@ def run_policy(
     defaults |= {"prompt": first}
     if policy.quantises_products:
         return _run_products(policy, model, dense, started, **defaults)
-    attentions = []
-    for layer, seen in enumerate(dense.prefix):
-        seed = number * _SEEDS_OF_A_WINDOW + layer
-        attentions.append(policy.attention(**defaults | {"seed": seed}))
-        attentions[-1].prefill(seen["q"], seen["k"], seen["v"])
+    attentions = policy.attentions(
+        model.config.layers,
+        **{"seed": number * _SEEDS_OF_A_WINDOW, "rope": rope_of(model)} | defaults,
+    )
+    for attention, seen in zip(attentions, dense.prefix, strict=True):
+        attention.prefill(seen["q"], seen["k"], seen["v"])
     counters = [_Counter(attention) for attention in attentions]
     log_p = None
     if loop:
@@ -180,6 +186,10 @@ def _score(dense: DenseRun, log_p, counters: list[_Counter], model: Llama, start
         loss = _loss(log_p, dense.window)
         kl = float(np.mean(_divergence(dense.log_p, log_p)))
         same = float(np.mean(log_p.argmax(axis=-1) == dense.log_p.argmax(axis=-1)))
+    figures: dict[str, list[float]] = {}
+    for counter in counters:
+        for name, value in counter.attention.figures().items():
+            figures.setdefault(name, []).append(value)
     return Score(
         loss=loss,
         dense=dense.loss if log_p is not None else float("nan"),
@@ -189,6 +199,7 @@ def _score(dense: DenseRun, log_p, counters: list[_Counter], model: Llama, start
         alone=alone,
         row_bits=counters[0].attention.row_bits,
         kept=float(np.mean([c.attention.rows for c in counters])) / model.config.kv_heads,
+        figures={name: float(np.mean(values)) for name, values in figures.items()},
         seconds=time.perf_counter() - started,
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 from tqdm import tqdm
 
 from golden.algorithms.attention import DecodeAttention, DenseAttention, Traffic
+from golden.algorithms.baselines import rope_of
 from golden.evaluation.policies import Policy
 from golden.lm.model import Llama
 from golden.lm.perplexity import CONTEXT, perplexity
@@ -180,13 +181,14 @@ def measure(
     parameters for policies that have them.
     """
     started = time.perf_counter()
-    defaults |= {"prompt": prompt}
+    defaults |= {"prompt": prompt, "rope": rope_of(model)}
     attentions: list[Compared] = []
 
-    def attention(layer: int) -> Compared:
-        inner = products.attention_of(layer) if products else policy.attention(**defaults)
-        attentions.append(Compared(inner, prompt, None))
-        return attentions[-1]
+    def fresh() -> list[Compared]:
+        layers = model.config.layers
+        inner = products.dense() if products else policy.attentions(layers, **defaults)
+        attentions.extend(Compared(one, prompt, None) for one in inner)
+        return attentions[-layers:]
 
     products = None
     if policy.quantises_products:
@@ -194,7 +196,7 @@ def measure(
         exact = getattr(quantised, "exact", model)
         model = products = ComparedProducts(quantised, exact)
     label = policy.text if progress else None
-    score = perplexity(model, tokens, attention, context=context, prompt=prompt, progress=label)
+    score = perplexity(model, tokens, fresh, context=context, prompt=prompt, progress=label)
     errors = list(products.differences.values()) if products else []
     errors += [
         a.differences for a in attentions if not (products and isinstance(a.inner, DenseAttention))

@@ -36,6 +36,8 @@ class Row:
         The same of both where the query heads of a group share the rows that one of them reads.
     kept
         Tokens held in the cache at the end.
+    figures
+        Further figures of the algorithm, averaged over layers and windows.
     """
 
     policy: str
@@ -54,6 +56,7 @@ class Row:
     times_fewer_shared: float
     row_bits: int
     kept: float
+    figures: dict[str, float]
     seconds: float
 
     def as_json(self) -> dict:
@@ -90,6 +93,10 @@ def row_of(policy: str, model: str, context: int, queries: int, scores: Sequence
         times_fewer_shared=_times(shared.dense_bytes, shared.bytes, bits),
         row_bits=bits,
         kept=float(np.mean([score.kept for score in scores])),
+        figures={
+            name: float(np.mean([score.figures[name] for score in scores]))
+            for name in scores[0].figures
+        },
         seconds=sum(score.seconds for score in scores),
     )
 

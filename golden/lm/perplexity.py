@@ -26,7 +26,7 @@ class Score:
 def perplexity(
     model: Llama,
     tokens: Sequence[int],
-    policy: Callable[[int], DecodeAttention] | None = None,
+    fresh: Callable[[], Sequence[DecodeAttention]] | None = None,
     *,
     context: int = CONTEXT,
     prompt: int = 1,
@@ -35,8 +35,8 @@ def perplexity(
     """Score ``tokens`` in windows of ``context``, each seen alone.
 
     The first ``prompt`` tokens of a window (at least one) are given, the others predicted; a window
-    without others is left out. ``policy(layer)`` gives a fresh attention for each layer and window,
-    by default the model's own.
+    without others is left out. ``fresh()`` gives new attentions of all layers for a window, by
+    default the model's own.
     ``progress`` names a progress bar on stderr. Logits are computed some rows at a time in float32
     and their losses summed in float64. Raises ``ValueError`` when no token is predicted.
     """
@@ -48,7 +48,7 @@ def perplexity(
     for number, window in enumerate(windows, 1):
         if len(window) <= prompt:
             continue
-        attentions = [(policy or model.attention_of)(layer) for layer in range(model.config.layers)]
+        attentions = (fresh or model.dense)()
         label = progress
         if progress is not None and len(windows) > 1:
             label = f"{progress}, window {number} of {len(windows)}"

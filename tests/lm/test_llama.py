@@ -146,16 +146,17 @@ def test_perplexity_windows_are_seen_alone(model):
     assert score.perplexity == pytest.approx(np.exp(sum(losses) / 8), rel=1e-5)
 
 
-def test_perplexity_takes_a_policy_for_each_layer(model):
-    asked = []
+def test_perplexity_takes_new_attentions_for_each_window(model):
+    given = []
 
-    def policy(layer):
-        asked.append(layer)
-        return DenseAttention(scale=0.01)
+    def fresh():
+        given.append([DenseAttention(scale=0.01) for _ in range(model.config.layers)])
+        return given[-1]
 
-    score = perplexity(model, TEXT, policy)
-    assert asked == [0, 1, 2]
-    assert score.perplexity != pytest.approx(perplexity(model, TEXT).perplexity, rel=1e-3)
+    score = perplexity(model, TEXT, fresh, context=5)
+    assert len(given) == 2 and all(a.rows for some in given for a in some)
+    dense = perplexity(model, TEXT, context=5)
+    assert score.perplexity != pytest.approx(dense.perplexity, rel=1e-3)
 
 
 def test_perplexity_needs_two_tokens(model):
