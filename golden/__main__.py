@@ -8,7 +8,7 @@ if __name__ == "__main__":
 import sys
 
 from golden.evaluation import commands as evaluation
-from golden.lm import commands
+from golden.lm import commands, list_texts
 from golden.mistakes import FAILED, Parser, status_of
 from golden.studies import results
 from golden.studies.kllm_cost import command as kllm_cost
@@ -17,6 +17,7 @@ from golden.trace import TraceError
 
 REGISTER = (
     commands.register,
+    list_texts.register,
     evaluation.register,
     results.register,
     kllm_cost.register,
