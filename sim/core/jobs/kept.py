@@ -29,11 +29,16 @@ def _stamp(sources: tuple[str, ...]) -> list[tuple]:
     return [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in _files(sources)]
 
 
+@functools.cache
+def tools() -> str:
+    """Versions of all tools and packages."""
+    packages = sorted((d.name, d.version) for d in importlib.metadata.distributions())
+    return repr((versions().replace(sys.prefix, ""), packages))
+
+
 def digest(sources: tuple[str, ...]) -> str:
     """Hash of the versions of all tools and of the repository's files and folders `sources`."""
-    packages = sorted((d.name, d.version) for d in importlib.metadata.distributions())
-    tools = (versions().replace(sys.prefix, ""), packages)
-    content = hashlib.sha256(repr(tools).encode())
+    content = hashlib.sha256(tools().encode())
     for path in _files(sources):
         content.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
         content.update(path.read_bytes())

@@ -8,7 +8,9 @@ from golden import InputError
 from sim.commands import campaign
 from sim.commands.campaign import TestRun, collect, group, run_tests
 from sim.core.jobs import executor as executor_module
+from sim.core.jobs import reads
 from sim.core.jobs.executor import Outcome, Task
+from sim.core.jobs.record import Record
 from sim.core.tools import ROOT, ToolError
 
 TESTS = """
@@ -103,6 +105,13 @@ def run_campaign(run, monkeypatch, outcomes: dict, command=""):
 GOOD = TestRun(seconds={"tests/a.py::test": 90.0}, cpu_s=120.0)
 
 
+@pytest.fixture(autouse=True)
+def record(monkeypatch, tmp_path):
+    """Path of an empty record in place of the project's."""
+    monkeypatch.setattr(campaign, "RECORD", tmp_path / "campaign.json")
+    return tmp_path / "campaign.json"
+
+
 @pytest.mark.parametrize(
     "bad, line",
     [
@@ -118,22 +127,51 @@ def test_a_campaign_fails_with_a_line_for_each_reason(run, monkeypatch, bad, lin
     assert status == 1 and asked == ["a", "b"] and out.splitlines()[-1] == line
 
 
-def test_a_campaign_ends_with_its_dearest_tests(run, monkeypatch, tmp_path):
-    record = tmp_path / "campaign.json"
-    record.write_text('{"tests/old.py::test": 50, "tests/a.py::test": 20}')
-    monkeypatch.setattr(campaign, "RECORD", record)
+def test_a_campaign_ends_with_its_dearest_tests(run, monkeypatch, record):
+    record.write_text('{"seconds": {"old": 50, "tests/a.py::test": 20}, "reads": {}, "passed": {}}')
     few = TestRun(seconds={"tests/b.py::test": 3.0}, skipped=["no tool"])
-    outcomes = {"a": GOOD, "b": few}
+    outcomes = {"tests/a.py::test": GOOD, "tests/b.py::test": few}
     status, out, _ = run_campaign(run, monkeypatch, outcomes, "--record")
     assert status == 0 and "a.py::test" in out
     said = "2 tests were run, 0 failed, 1 skipped; 2.0 minutes of processor time; 0 of 2 tasks"
     assert said in out
-    assert json.loads(record.read_text()) == {"tests/a.py::test": 90, "tests/old.py::test": 50}
+    written = json.loads(record.read_text())
+    assert written["seconds"] == {"old": 50, "tests/a.py::test": 90}
+    # The other file has a test that was skipped.
+    assert list(written["passed"]) == ["tests/a.py"]
+
+
+def test_what_passed_is_run_again_after_a_change_alone(run, monkeypatch, record):
+    """Of the files that it read; a failure and a part of a file's tests are never held."""
+    hashes = {"hw/kllm/x.py": "1", "hw/kllm/y.py": "2", "tests/a.py": "3", "sim/z.py": "4"}
+    monkeypatch.setattr(reads, "content", lambda: hashes)
+    good = TestRun({"tests/a.py::one": 1.0}, reads=frozenset({"hw/kllm/", "tests/a.py"}))
+    bad = TestRun({"tests/b.py::one": 1.0}, 1.0, ["tests/b.py::one: broken"])
+    outcomes = {"tests/a.py::one": good, "tests/b.py::one": bad}
+
+    def ran(command="", outcomes=outcomes):
+        return run_campaign(run, monkeypatch, outcomes, command)
+
+    both = ["tests/a.py::one", "tests/b.py::one"]
+    assert ran("tests/a.py::one --record")[2] == both
+    assert ran("--record")[2] == both
+    status, out, asked = ran()
+    assert status == 1 and asked == both[1:] and "1 tests of 1 of 2 files passed when" in out
+    assert "1 tests of 1 of 2" in ran("--list")[1]
+    hashes["sim/z.py"] = "5"
+    assert ran()[2] == both[1:]
+    assert ran("--fresh")[2] == both
+    hashes["hw/kllm/y.py"] = "6"
+    assert ran()[2] == both
+    hashes["hw/kllm/y.py"] = "2"
+    more = outcomes | {"tests/a.py::two": RuntimeError("died")}
+    assert ran(outcomes=more)[2] == both[1:], "the digest is of the file, so the tests are too"
 
 
 def test_the_record_is_of_tests_that_there_are():
     """Of files at least: which tests they have is known only when they are collected."""
-    recorded = json.loads(campaign.RECORD.read_text())
-    for name, seconds in recorded.items():
+    record = Record.load(ROOT / reads.RECORD)
+    for name in (*record.seconds, *record.passed):
         assert (ROOT / name.partition("::")[0]).exists(), name
-        assert seconds >= campaign.DEAR, name
+    assert all(seconds >= campaign.DEAR for seconds in record.seconds.values())
+    assert all(key in record.reads for key, _ in record.passed.values())

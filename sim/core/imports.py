@@ -1,0 +1,43 @@
+"""What a module of the generators imports, directly or through others."""
+
+import ast
+import functools
+from pathlib import Path
+
+from sim.core.tools import ROOT
+
+
+def closure(*modules: str) -> list[Path]:
+    """Files of modules of `hw` and of all modules of `hw` that they import, in order.
+
+    Imports by name at run time are not found; only the catalogue has such.
+    """
+    found: set[Path] = set()
+    waiting = [file for module in modules for file in _files(module)]
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            waiting += _imported(file)
+    return sorted(found)
+
+
+@functools.cache
+def _imported(file: Path) -> tuple[Path, ...]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            # An imported name may be a module too.
+            names.update({node.module, *(f"{node.module}.{alias.name}" for alias in node.names)})
+    return tuple(file for name in sorted(names) for file in _files(name))
+
+
+def _files(module: str) -> list[Path]:
+    """The module's file and those of the packages that it is in; none if it is not of `hw`."""
+    parts = module.split(".")
+    if parts[0] != "hw":
+        return []
+    folders = [ROOT.joinpath(*parts[:number], "__init__.py") for number in range(1, len(parts) + 1)]
+    return [file for file in (*folders, ROOT.joinpath(*parts).with_suffix(".py")) if file.exists()]

@@ -1,0 +1,99 @@
+"""Which of the project's files a program reads, and whether they are still the same.
+
+A Python program notes each file that it opens, modules among them, and so does every Python program
+that it starts, such as a simulator with cocotb in it. Compilers note nothing, so that each program
+counts as a reader of all C++ files as well.
+"""
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from sim.core.tools import ROOT
+
+HOOK = Path(__file__).parent / "hook"
+
+PACKAGES = ("hw", "golden", "sim")
+_FOLDERS = (*PACKAGES, "tests", "docs", "examples")
+_COMPILED = (".cpp", ".h", ".lib")
+RECORD = "docs/results/campaign.json"
+"""A file that is of these reads, and no part of them."""
+_NO_PART = (RECORD, "tests/dear.txt", "pyproject.toml")
+# Settings of pytest, and what tests cost, decide nothing; versions of packages count as tools.
+_ALONE = (*PACKAGES, "golden/algorithms", "tests", "tests/support")
+"""Folders of many modules that have little to do with each other."""
+EVERYTHING = "*"
+"""A program was started that notes nothing: whatever there is in packages counts as read."""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The environment of a program whose reads are noted in a folder."""
+    others = os.environ.get("PYTHONPATH")
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(HOOK), *([others] if others else [])]),
+        "SENBAZURU_READS": str(folder),
+        "SENBAZURU_READS_ROOT": f"{ROOT}/",
+    }
+
+
+def noted(folder: Path) -> frozenset[str]:
+    """What was read, as :func:`digest` takes it.
+
+    Folders end in a slash and mean the files in them, without those in folders below and without
+    files of tests. Files of tests, of some first folders and of folders that hold no code are named
+    alone.
+    """
+    found: set[str] = set()
+    for note in folder.iterdir():
+        for line in note.read_text().splitlines():
+            path = Path(line)
+            if line == EVERYTHING:
+                found.add(EVERYTHING)
+            elif path.is_relative_to(ROOT):
+                found.update(_names(path.relative_to(ROOT)))
+    return frozenset(found)
+
+
+def _names(path: Path) -> Iterable[str]:
+    if path.parent.name == "__pycache__":  # a module's compiled form
+        path = path.parent.parent / f"{path.name.partition('.')[0]}.py"
+    if not (ROOT / path).is_file() or str(path) in _NO_PART:
+        return []
+    if len(path.parts) == 1:
+        return [path.name]
+    if path.parts[0] not in _FOLDERS:
+        return []
+    whole = path.parts[0] in (*PACKAGES, "tests") and str(path.parent) not in _ALONE
+    return [str(path) if not whole or path.name.startswith("test_") else f"{path.parent}/"]
+
+
+@functools.cache
+def content() -> Mapping[str, str]:
+    """Hash of each file that may be read, by its path; computed once in a process."""
+    hashes = {}
+    for path in (*(ROOT / name for name in _FOLDERS), ROOT):
+        files = path.iterdir() if path == ROOT else path.rglob("*")
+        for file in files:
+            if file.is_file() and "__pycache__" not in file.parts:
+                name = str(file.relative_to(ROOT))
+                hashes[name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return hashes
+
+
+def digest(reads: Iterable[str], hashes: Mapping[str, str], tools: str) -> str:
+    """Hash of what was read, of all C++ files and of the tools."""
+    reads = set(reads)
+    wanted = sorted(
+        name
+        for name in hashes
+        if name in reads
+        or (name.endswith(_COMPILED) and name.startswith(PACKAGES))
+        or (f"{name.rpartition('/')[0]}/" in reads and "/test_" not in name)
+        or (EVERYTHING in reads and name.startswith(tuple(f"{p}/" for p in PACKAGES)))
+    )
+    listed = [(name, hashes[name]) for name in wanted]
+    gone = sorted(name for name in reads if not name.endswith("/") and name not in hashes)
+    return hashlib.sha256(repr((tools, listed, gone)).encode()).hexdigest()[:16]
