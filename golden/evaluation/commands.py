@@ -26,7 +26,7 @@ from golden.evaluation.policies import POLICIES, Policy, describe, parse
 from golden.files import json_text, replacing
 from golden.lm.commands import add_model, at_least, check_output, open_model
 from golden.lm.perplexity import CONTEXT
-from golden.lm.text import first_tokens, read_text
+from golden.lm.text import first_tokens, read_text, read_texts
 from golden.trace import TraceError, load
 
 TOKENS = 1024
@@ -151,8 +151,8 @@ def _at_context(arguments: argparse.Namespace) -> None:
             raise InputError(f"--{name}: with --context it has no meaning")
     policies = check_policies(arguments.policy or ["dense", *DEFAULTS, *AFTER_PROMPT], arguments)
     texts, judge = (
-        {source: text for text, source in map(read_text, files)}
-        for files in (arguments.text or [None], arguments.judge or arguments.text or [None])
+        read_texts(sources)
+        for sources in (arguments.text or [None], arguments.judge or arguments.text or [None])
     )
     setting = Setting.of(arguments, *open_model(arguments.model))
     run_context(setting, policies, arguments.kl or (), texts, judge, json=arguments.json)

@@ -5,7 +5,6 @@ import dataclasses
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from golden.evaluation.windows import ECHO_QUERIES, Window, echo, prose
 from golden.files import json_text
 from golden.lm.commands import at_least
 from golden.lm.model import Llama, in_memory
+from golden.lm.text import text_source
 from golden.lm.tokenizer import Tokenizer
 
 TASKS = ("prose", "echo")
@@ -84,9 +84,9 @@ def add_context(command: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--judge",
-        type=Path,
+        type=text_source,
         nargs="+",
-        metavar="FILE",
+        metavar="TEXT",
         help="texts to measure on what --kl has chosen (default: the texts that it chose on)",
     )
 

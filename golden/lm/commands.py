@@ -16,7 +16,7 @@ from golden.lm.capture import capture
 from golden.lm.model import Llama
 from golden.lm.models import DEFAULT, MODELS, catalogue, model_path
 from golden.lm.perplexity import CONTEXT, perplexity
-from golden.lm.text import first_tokens, read_text
+from golden.lm.text import first_tokens, read_text, text_source
 from golden.lm.tokenizer import Tokenizer, read_tokenizer
 from golden.lm.weights import GGUFFile, read_weights
 from golden.trace import save
@@ -154,12 +154,14 @@ def add_model(
     parser: argparse.ArgumentParser, tokens: int, texts: Literal["+"] | None = None
 ) -> None:
     """Add --text, --model, --gguf and --tokens; with `texts` "+", several texts."""
+    several = "; development or held-out is every text of that role" if texts else ""
     parser.add_argument(
         "--text",
-        type=Path,
+        type=text_source,
         nargs=texts,
-        metavar="FILE",
-        help="UTF-8 text to read (default: prose of Python 3.11's language reference)",
+        metavar="TEXT",
+        help="a text's name, as 'python -m golden texts' lists them, or else a UTF-8 file"
+        f"{several} (default: prose of Python 3.11's language reference)",
     )
     add_source(parser)
     parser.add_argument(

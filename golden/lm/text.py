@@ -1,6 +1,5 @@
 """English text to run a model on."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,12 +10,17 @@ from golden.lm.tokenizer import Tokenizer
 DEFAULT_SHA256 = "9f8cc5f36bb591eccea13413770f575dbb87aef2c55e79172504bc461fd7beab"
 
 
-def read_text(source: str | os.PathLike | None) -> tuple[str, str]:
+def text_source(given: str) -> str | Path:
+    """An argument's type: the name of a text or of a role, else a file's path."""
+    return given if given in TEXTS or given in ROLES else Path(given)
+
+
+def read_text(source: str | Path | None) -> tuple[str, str]:
     """A text and a description of it: of a name in ``TEXTS``, else of a UTF-8 file.
 
-    A name, which must be a ``str``, wins over a file of that name, which ``./NAME`` reads; so a
-    figure does not depend on the folder where it was made. ``default_text`` when ``source`` is
-    None. Raises ``InputError`` when the file is missing, not UTF-8 or blank, or when the name is a
+    A ``str`` that is a name wins over a file of that name, so that a figure does not depend on the
+    folder where it was made; ``./NAME`` is the file. ``default_text`` when ``source`` is None.
+    Raises ``InputError`` when the file is missing, not UTF-8 or blank, or when the name is a
     role's; ``OSError`` when it is unreadable.
     """
     if source is None:
@@ -40,7 +44,7 @@ def read_text(source: str | os.PathLike | None) -> tuple[str, str]:
     return text, path.name
 
 
-def read_texts(sources: Sequence[str | os.PathLike | None]) -> dict[str, str]:
+def read_texts(sources: Sequence[str | Path | None]) -> dict[str, str]:
     """Texts by their descriptions, each as :func:`read_text` finds it.
 
     The name of a role, such as ``held-out``, is every text of that role. Raises ``InputError`` as

@@ -123,7 +123,7 @@ LEAST_TOKENS = 600
 """A prompt of 512 tokens and something to predict."""
 
 
-def open_all(source: Path | str | None, text: Path | None, tokens: int, needed: int) -> None:
+def open_all(source: Path | str | None, text: Path | str | None, tokens: int, needed: int) -> None:
     """Open the text and the model, by `source` as ``open_model`` has it, for :func:`run`."""
     global _opened
     words, described = read_text(text)

@@ -78,6 +78,11 @@ def test_perplexity_for_people_and_programs(run):
     assert result["wall_s"] >= 0 and 1 < result["perplexity"] < 1e6
 
 
+def test_a_text_by_its_name(run):
+    status, out, _, _ = run("perplexity --text cranes --gguf TINY --tokens 40")
+    assert status == 0 and " on 40 tokens of cranes (" in out
+
+
 FAULTS = {
     "no layer": ("trace --gguf TINY --layers 1,3 -o t.npz", "the model has layers 0 to 2"),
     "layer text": ("trace --gguf TINY --layers one -o t.npz", "give layer numbers separated by"),
@@ -90,6 +95,7 @@ FAULTS = {
     "no folder": ("trace --gguf TINY -o no/t.npz", "the folder no does not exist"),
     "a folder": ("trace --gguf TINY -o .", "it is a folder"),
     "no text": ("trace --text no.txt --gguf TINY -o t.npz", "text no.txt: there is no such file"),
+    "role": ("trace --text held-out --gguf TINY -o t.npz", "it is 12 texts; give one of them"),
     "text folder": ("trace --text . --gguf TINY -o t.npz", ".: Is a directory"),
     "empty text": ("trace --text empty.txt --gguf TINY -o t.npz", "text empty.txt: it is empty"),
     "binary": ("trace --text binary --gguf TINY -o t.npz", "text binary: byte 2 is not UTF-8"),

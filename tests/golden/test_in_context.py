@@ -172,6 +172,16 @@ def test_rows_of_json(run):
     assert streaming["kept"] == 9
 
 
+def test_texts_by_name_and_by_role(run):
+    line = "--context 24 --queries 7 --windows 3 --policy dense --json --text"
+    found = []
+    for texts in ("short", "cranes subjects sampled", "cranes one.txt"):
+        status, out, _ = run(f"{line} {texts}")
+        assert status == 0
+        found.append(json.loads(out)[0]["perplexity"])
+    assert found[0] == found[1] != found[2]
+
+
 def test_a_table_and_one_window_without_an_error(run):
     status, out, _ = run("--text one.txt --context 24 --queries 7 --policy streaming:capacity=9")
     assert status == 0 and "±" in out and "1 windows of 24 tokens" in out

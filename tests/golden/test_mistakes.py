@@ -35,6 +35,7 @@ COMMANDS = {
     "results -o out": tuple(KINDS),
     "kllm-cost": tuple(kind for kind in KINDS if kind not in MODEL),
     "unicaim-cost": ("unknown option",),
+    "texts": ("unknown option",),
 }
 """A right beginning of each command, and the kinds of mistakes that it can see."""
 OWN = {

@@ -10,7 +10,7 @@ import pytest
 from golden import FailedError, InputError
 from golden import __main__ as cli
 from golden.download import NetworkError
-from golden.lm.text import DEFAULT_SHA256, default_text, read_text, read_texts
+from golden.lm.text import DEFAULT_SHA256, default_text, read_text, read_texts, text_source
 from golden.lm.texts import DEVELOPMENT, HELD_OUT, ROLES, SHORT, TEXTS, Text, of_role
 
 
@@ -104,6 +104,9 @@ def test_a_name_wins_over_a_file(monkeypatch, tmp_path):
     (tmp_path / "held-out").write_text("Another file.\n")
     assert read_text("cranes") == (TEXTS["cranes"].load(), "cranes")
     assert read_text("./cranes") == read_text(tmp_path / "cranes") == ("A file.\n", "cranes")
+    # As on a command line.
+    assert read_text(text_source("cranes")) == read_text("cranes")
+    assert read_text(text_source("./cranes")) == read_text("./cranes")
     with pytest.raises(InputError, match="text held-out: it is 12 texts; give one of them"):
         read_text("held-out")
     assert read_text("./held-out") == ("Another file.\n", "held-out")
