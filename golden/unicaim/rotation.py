@@ -18,7 +18,12 @@ def signs(d: int, seed: int) -> np.ndarray:
 
 
 def transform(x: np.ndarray, seed: int) -> np.ndarray:
-    """Hadamard transform [..., d] of ``x`` [..., d] times the signs, not divided by the root of d.
+    """:func:`hadamard` of ``x`` [..., d] times the signs."""
+    return hadamard(x * signs(x.shape[-1], seed).astype(x.dtype))
+
+
+def hadamard(x: np.ndarray) -> np.ndarray:
+    """Hadamard transform [..., d] of ``x`` [..., d], not divided by the root of d.
 
     Exact for integers that leave room for log2 d more bits. Raises ``ValueError`` unless d is a
     power of two.
@@ -26,7 +31,6 @@ def transform(x: np.ndarray, seed: int) -> np.ndarray:
     d = x.shape[-1]
     if d & (d - 1):
         raise ValueError(f"d must be a power of two, not {d}")
-    x = x * signs(d, seed).astype(x.dtype)
     half = 1
     while half < d:
         pairs = x.reshape(*x.shape[:-1], -1, 2, half)

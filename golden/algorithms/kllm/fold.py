@@ -24,15 +24,23 @@ class FoldedLlama(Llama):
     """A float model whose products divide the residual stream by its RMS.
 
     Equal to `model` but for rounding; ``hidden`` returns the residual stream as it is.
+
+    rotate
+        Rotate the residual stream, and V within heads, by :func:`rotation`; or an orthogonal matrix
+        [dim, dim], which rotates the stream alone.
     """
 
-    def __init__(self, model: Llama, rotate: bool) -> None:
+    def __init__(self, model: Llama, rotate: bool | np.ndarray) -> None:
         weights = model.weights
         c = weights.config
         rotations = None
         embedding, output = weights.embedding, weights.output * weights.norm[:, None]
-        if rotate:
-            stream, head = rotations = rotation(c.dim), rotation(c.d)
+        if rotate is not False:
+            if rotate is True:
+                rotations = rotation(c.dim), rotation(c.d)
+            else:
+                rotations = rotate.astype(np.float32), np.eye(c.d, dtype=np.float32)
+            stream, _ = rotations
             embedding, output = embedding @ stream, stream.T @ output
         layers = _FoldedLayers(weights.layers, c.d, rotations)
         self.ones = np.ones(c.dim, np.float32)

@@ -97,3 +97,53 @@ def test_more_bits_err_less(model):
         for bits in (2, 4, 8)
     ]
     assert errors[0] > 2 * errors[1] > 20 * errors[2]
+
+
+def test_a_clip_saturates():
+    integers, scale = round_to_nearest(np.array([[10.0, 4.9, -10.0, 0.1]]), 4, axis=1, clip=0.7)
+    assert scale == 1
+    np.testing.assert_array_equal(integers, [[7, 5, -7, 0]])
+
+
+def test_rotated_it_is_the_same_model(model):
+    """Tiny Llama's sizes, 48 and 40, need Paley's matrices of order 12 and 20."""
+    rotated_model = RoundToNearestLlama(model, weight_bits=None, activation_bits=None, rotate=True)
+    expected = model.logits(model.hidden(TEXT))
+    got = rotated_model.logits(rotated_model.hidden(TEXT))
+    np.testing.assert_allclose(got, expected, atol=1e-3 * np.abs(expected).max())
+    # It is another way to it: streams and the inputs of down differ.
+    assert np.abs(rotated_model.weights.embedding - model.weights.embedding).max() > 0.1
+    layer, turned = model.weights.layers[1], rotated_model.weights.layers[1]
+    assert np.abs(turned.down - layer.down).max() > 0.1
+
+
+def test_rotated_products_are_the_float_ones_to_rounding(model):
+    """Each product of rounded operands against that of ``exact``, whose inputs are not rotated."""
+    quantized = RoundToNearestLlama(model, weight_bits=8, activation_bits=8, rotate=True)
+    rng = np.random.default_rng(0)
+    for index, layer in enumerate(quantized.exact.weights.layers):
+        exact = quantized.exact.products(index, layer)
+        multiply = quantized.products(index, quantized.weights.layers[index])
+        for name in ("wq", "wk", "wv", "wo", "gate", "up", "down"):
+            x = rng.normal(size=(4, len(getattr(layer, name)))).astype(np.float32)
+            error = np.linalg.norm(multiply(name, x) - exact(name, x))
+            assert 0 < error < 0.03 * np.linalg.norm(exact(name, x)), name
+
+
+def test_rotation_spreads_outliers(model):
+    """An element 50 times the others leaves four bits of them next to nothing."""
+    x = np.random.default_rng(2).normal(size=(8, model.config.ffn)).astype(np.float32)
+    x[:, 5] *= 50
+    errors = []
+    for rotate in (False, True):
+        quantized = RoundToNearestLlama(model, weight_bits=None, rotate=rotate)
+        exact = quantized.exact.products(0, quantized.exact.weights.layers[0])("down", x)
+        got = quantized.products(0, quantized.weights.layers[0])("down", x)
+        errors.append(np.linalg.norm(got - exact))
+    assert errors[1] < 0.6 * errors[0]
+
+
+@pytest.mark.parametrize("clip", [0, 1.5])
+def test_wrong_clip(model, clip):
+    with pytest.raises(ValueError, match=f"^clip must be above 0 and at most 1, not {clip}$"):
+        RoundToNearestLlama(model, clip=clip)
