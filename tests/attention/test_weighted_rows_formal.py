@@ -170,7 +170,7 @@ def test_lane(size):
 
 
 LANE_FAULTS = {
-    "hold": ("weights.valid & ~self.hold &", "weights.valid &", "a row in spite of hold"),
+    "hold": ("(of_product | ~self.hold) &", "", "a row in spite of hold"),
     "flags": ("(~last | flags.i.ready)", "1", "too many heads|flags of another head"),
     "run": ("run.ready.eq(run_ends & last_head)", "run.ready.eq(run_ends)", "a run lost"),
     "last": ("run.payload.last & last_head", "run.payload.last", "flags of another head"),

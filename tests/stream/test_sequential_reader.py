@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Module, Mux
 
 from golden.stream.sequential_reader import addresses, timeline
 from hw.catalogue import find
-from hw.stream import sequential_reader
+from hw.stream import reorder_buffer, sequential_reader
 from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
 from sim.checks.formal.specs import surround
 from sim.core.design import generate
@@ -212,14 +213,34 @@ def test_cover():
 
 
 FAULTS = {
-    "asks_without_a_slot": ("left.any() & ~full", "left.any()", "asks when it must"),
     "ends_late": ("~left.any() | (final & issue)", "~left.any()", "a command is taken when none"),
     "does_not_count": ("address.eq(address + 1)", "address.eq(address)", "wrong address"),
+}
+
+
+test_injected_fault_is_found = fault_test(
+    sequential_reader,
+    FAULTS,
+    lambda m: ReaderSpec(
+        m.SequentialReader(m.SequentialReaderParameters(**dataclasses.asdict(SMALL))),
+        invariant=False,
+    ),
+    suite=[],
+    depth=16,
+)
+
+
+SLOT_FAULTS = {
+    "asks_without_a_slot": ("self.i.valid & ~full", "self.i.valid", "asks when it must"),
     "wrong_tag": ("tag.eq(requested[:-1])", "tag.eq(emptied[:-1])", "wrong tag"),
-    "wrong_last": ("write_final.data.eq(final)", "write_final.data.eq(left[0])", "wrong last"),
+    "wrong_last": (
+        "write_final.data.eq(self.i.payload.last)",
+        "write_final.data.eq(~self.i.payload.last)",
+        "wrong last",
+    ),
     "passes_on_early": (
-        "(filled & turn).any() ^ emptied[-1]",
-        "requested != emptied",
+        "(filled & turn).any() ^ reading[-1]",
+        "requested != reading",
         "passed on before",
     ),
     "loses_in_a_stall": (
@@ -236,15 +257,19 @@ FAULTS = {
 }
 
 
-test_injected_fault_is_found = fault_test(
-    sequential_reader,
-    FAULTS,
-    lambda m: ReaderSpec(
-        m.SequentialReader(m.SequentialReaderParameters(**dataclasses.asdict(SMALL))),
-        invariant=False,
-    ),
-    suite=list(FAULTS)[:1],
-    depth=16,
+def _with_slots(faulty) -> ReaderSpec:
+    """A reader with the reorder buffer of another module."""
+
+    class Reader(SequentialReader):
+        def elaborate(self, platform):
+            with mock.patch.object(sequential_reader, "ReorderBuffer", faulty.ReorderBuffer):
+                return super().elaborate(platform)
+
+    return ReaderSpec(Reader(SMALL), invariant=False)
+
+
+test_injected_fault_in_the_slots_is_found = fault_test(
+    reorder_buffer, SLOT_FAULTS, _with_slots, suite=["asks_without_a_slot"], depth=16
 )
 
 
