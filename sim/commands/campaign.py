@@ -259,7 +259,7 @@ def _record(
     """Write the record; what was not run is as it was.
 
     whole
-        Whether all campaign tests of the files were asked for.
+        Whether all campaign tests of the files were to run.
     """
     measured = _seconds(outcomes)
     seconds = record.seconds | {name: round(value) for name, value in measured.items()}

@@ -29,7 +29,7 @@ class Record:
 
     @classmethod
     def load(cls, path: Path) -> "Record":
-        """The record of a file; an empty one if there is none."""
+        """The record of a file, empty if the file is missing."""
         if not path.exists():
             return cls(path)
         content = json.loads(path.read_text())
