@@ -8,8 +8,14 @@ from typing import Any
 
 from golden import InputError
 from golden.algorithms.attention import DecodeAttention, DenseAttention
-from golden.algorithms.baselines import H2OAttention, SnapKVAttention, StreamingAttention
+from golden.algorithms.baselines import (
+    H2OAttention,
+    QuantisedCacheAttention,
+    SnapKVAttention,
+    StreamingAttention,
+)
 from golden.algorithms.baselines.round_to_nearest import RoundToNearestLlama
+from golden.algorithms.baselines.smoothquant import SmoothQuantLlama
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.lad import LocalityAwareAttention
 from golden.algorithms.topick import TokenPickerAttention
@@ -23,12 +29,14 @@ POLICIES: dict[str, type[Any]] = {
     "streaming": StreamingAttention,
     "h2o": H2OAttention,
     "snapkv": SnapKVAttention,
+    "kv": QuantisedCacheAttention,
     "voting": VotingAttention,
     "topick": TokenPickerAttention,
     "lad": LocalityAwareAttention,
     "unicaim": StaticDynamicAttention,
     "unicaim_core": BitExactAttention,
     "rtn": RoundToNearestLlama,
+    "smoothquant": SmoothQuantLlama,
     "kllm": QuantizedLlama,
 }
 """Classes of an attention of one layer, or of a model with quantised products around the float one.

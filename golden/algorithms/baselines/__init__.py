@@ -1,7 +1,14 @@
 """Baselines: eviction policies and a quantisation that need no special hardware."""
 
 from golden.algorithms.baselines.h2o import H2OAttention
+from golden.algorithms.baselines.quantised_cache import QuantisedCacheAttention
 from golden.algorithms.baselines.snapkv import SnapKVAttention
 from golden.algorithms.baselines.streaming import StreamingAttention, rope_of
 
-__all__ = ["H2OAttention", "SnapKVAttention", "StreamingAttention", "rope_of"]
+__all__ = [
+    "H2OAttention",
+    "QuantisedCacheAttention",
+    "SnapKVAttention",
+    "StreamingAttention",
+    "rope_of",
+]
