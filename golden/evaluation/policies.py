@@ -12,6 +12,7 @@ from golden.algorithms.baselines import (
     H2OAttention,
     QuantisedCacheAttention,
     SnapKVAttention,
+    SpAttenAttention,
     StreamingAttention,
 )
 from golden.algorithms.baselines.round_to_nearest import RoundToNearestLlama
@@ -29,6 +30,7 @@ POLICIES: dict[str, type[Any]] = {
     "streaming": StreamingAttention,
     "h2o": H2OAttention,
     "snapkv": SnapKVAttention,
+    "spatten": SpAttenAttention,
     "kv": QuantisedCacheAttention,
     "voting": VotingAttention,
     "topick": TokenPickerAttention,
@@ -44,7 +46,7 @@ POLICIES: dict[str, type[Any]] = {
 Their constructors differ: the text of a policy names the arguments.
 """
 
-_GIVEN = ("model", "samples", "tuning", "progress", "cached", "rope", "cascade")
+_GIVEN = ("model", "samples", "tuning", "progress", "cached", "rope", "cascade", "layer")
 """Parameters that the program sets, not the user."""
 
 
