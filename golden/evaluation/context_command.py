@@ -4,21 +4,28 @@ import argparse
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from tqdm import tqdm
 
 from golden import FailedError, InputError
 from golden.algorithms.kllm.calibration import calibration_samples, tuning_samples
-from golden.evaluation.in_context import DenseRun, Score, run_dense, run_policy
+from golden.evaluation.context_table import table
+from golden.evaluation.in_context import (
+    DenseRun,
+    Score,
+    run_dense,
+    run_free,
+    run_policy,
+    written,
+)
 from golden.evaluation.knobs import Knob, choose, open_knob
 from golden.evaluation.policies import Policy, parse
 from golden.evaluation.row import Row, row_of
+from golden.evaluation.tasks import DEPTHS, retrieval
 from golden.evaluation.windows import ECHO_QUERIES, Window, echo, prose
 from golden.files import json_text
 from golden.lm.commands import at_least
@@ -26,7 +33,7 @@ from golden.lm.model import Llama, in_memory
 from golden.lm.text import text_source
 from golden.lm.tokenizer import Tokenizer
 
-TASKS = ("prose", "echo")
+TASKS = ("prose", "echo", "retrieval", "agreement")
 QUERIES = 64
 
 
@@ -65,8 +72,10 @@ def add_context(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--task",
         choices=TASKS,
-        help="prose, or echo: the last tokens of each window repeat earlier ones, a test of recall"
-        f" ({ECHO_QUERIES} queries if not given; default: prose)",
+        help="prose; echo: a window's last tokens repeat earlier ones, a test of recall"
+        f" ({ECHO_QUERIES} queries if not given); retrieval: {len(DEPTHS)} questions a window on"
+        " numbers hidden in it; agreement: as many tokens as queries, written greedily and compared"
+        " with dense attention's (default: prose)",
     )
     group.add_argument(
         "--states",
@@ -130,6 +139,11 @@ class Setting:
         queries = self.queries or (ECHO_QUERIES if self.task == "echo" else QUERIES)
         if queries >= self.context:
             raise InputError(f"--queries: they must be fewer than the context's {self.context}")
+        if self.task == "retrieval":
+            questions = retrieval(
+                self.tokenizer, texts, self.context + 1, chat=False, prompts=self.windows
+            )
+            return [question.window for question in questions]
         cut = echo if self.task == "echo" else prose
         return cut(self.tokenizer, texts, self.context + 1, queries=queries, windows=self.windows)
 
@@ -146,7 +160,7 @@ class Setting:
     def row(self, policy: str, scores: Sequence[Score], queries: int) -> Row:
         """The policy's row. Raises ``FailedError`` if its figures are not finite."""
         row = row_of(policy, self.about["model"], self.context, queries, scores)
-        if self.loop and not math.isfinite(row.kl.mean):
+        if self.loop and self.task != "agreement" and not math.isfinite(row.kl.mean):
             raise FailedError(f"policy {policy}: its figures are not finite: values overflow")
         return row
 
@@ -171,6 +185,10 @@ def check_policies(texts: Sequence[str], arguments: argparse.Namespace) -> list[
         found.append(text if knob is None else knob)
     if arguments.kl is None and arguments.judge is not None:
         raise InputError("--judge: it is for parameters that --kl chooses")
+    if arguments.task not in (None, "prose", "echo") and arguments.states == "dense":
+        raise InputError("--states dense: reads alone are counted on prose and echo")
+    if arguments.task == "agreement" and arguments.kl is not None:
+        raise InputError("--kl: a text that the model writes has no loss")
     if arguments.kl is not None and arguments.states == "dense":
         raise InputError("--kl: a loss is measured in the loop, not on dense states")
     return found
@@ -198,7 +216,7 @@ def run_context(
         windows = judged
     names = dict.fromkeys(text for text, _ in chosen)
     parsed = [parse(text, prompt=setting.context) for text in names]
-    runs = (run_dense(setting.model, window) for window in windows)
+    runs = _run_windows(setting.model, windows)
     defaults = setting.defaults(parsed, windows)
     scores = score_all(setting, runs, len(windows), parsed, **defaults)
     rows = [setting.row(text, scores[text], windows[0].queries) for text, _ in chosen]
@@ -207,12 +225,20 @@ def run_context(
         print(json_text([row.as_json() | of for row, of in zip(rows, told, strict=True)]))
         return
     console = Console(width=None if sys.stdout.isatty() else 130)  # a file or a pipe has no width
-    sources = ", ".join(judge if allowed else texts)
-    console.print(table(rows, f"{setting.about['model']} on {sources}, {setting.task}"))
+    title = f"{setting.about['model']} on {', '.join(judge if allowed else texts)}, {setting.task}"
+    console.print(table(rows, title, setting.task))
     for text, losses in chosen if allowed else ():
         print(
             f"{text}: KL {losses['chosen_kl']:.4f} of {losses['allowed_kl']:g} where it was chosen"
         )
+
+
+def _run_windows(model: Llama, windows: Iterable[Window]) -> Iterator[DenseRun]:
+    """Dense runs, one after another."""
+    before = None
+    for window in windows:
+        before = run_dense(model, window, before)
+        yield before
 
 
 def choose_all(
@@ -222,10 +248,8 @@ def choose_all(
     allowed: Sequence[float],
 ) -> list[tuple[str, dict[str, float]]]:
     """For each open parameter and allowed loss the policy's text, and both losses by name."""
-    runs = [
-        run_dense(setting.model, window)
-        for window in tqdm(windows, desc="dense", unit="run", disable=None)
-    ]
+    with_bar = tqdm(windows, desc="dense", unit="run", disable=None)
+    runs = list(_run_windows(setting.model, with_bar))
     losses: dict[str, float] = {}
 
     def loss(text: str) -> float:
@@ -253,55 +277,21 @@ def score_all(
 ) -> dict[str, list[Score]]:
     """Scores of each policy, by its text, in each of `number` windows."""
     scores: dict[str, list[Score]] = {policy.text: [] for policy in policies}
+    model, free = setting.model, setting.task == "agreement"
     with tqdm(total=number * len(policies), unit="run", disable=None) as bar:
         for index, dense in enumerate(runs):
+            reference = written(parse("dense"), model, dense) if free else []
             for policy in policies:
                 bar.set_description(f"{dense.window.source}, {policy.text}")
+                given = defaults | {"number": index}
                 try:
-                    found = run_policy(
-                        policy, setting.model, dense, loop=setting.loop, number=index, **defaults
-                    )
+                    if free:
+                        decode = setting.tokenizer.decode
+                        found = run_free(policy, model, dense, reference, decode, **given)
+                    else:
+                        found = run_policy(policy, model, dense, loop=setting.loop, **given)
                 except ValueError as error:
                     raise InputError(f"policy {policy.text}: {error}") from None
                 scores[policy.text].append(found)
                 bar.update()
     return scores
-
-
-def table(rows: Sequence[Row], title: str) -> Table:
-    """The rows for a terminal."""
-    first = rows[0]
-    made = Table(
-        title=f"{title}: {first.windows} windows of {first.context} tokens, the last"
-        f" {first.queries} queries counted",
-        caption="Δ: loss against dense attention, nats a token; KL(dense || policy): nats; ±:"
-        " standard error; K, V, both: times fewer bytes where each head reads for itself; shared:"
-        " both, where the heads of a group share rows; same: likeliest tokens; kept: tokens",
-        box=box.SIMPLE_HEAD,
-    )
-    made.add_column("policy", overflow="fold", min_width=24)
-    columns: dict[str, Callable[[Row], str]] = {
-        "perplexity": lambda row: _number(row.perplexity, ".3f"),
-        "Δ": lambda row: _number(row.delta.mean, "+.4f") + _error(row.delta.error),
-        "KL": lambda row: _number(row.kl.mean, ".4f") + _error(row.kl.error),
-        "same": lambda row: _number(row.same, ".1%"),
-        "K": lambda row: f"{row.k_times_fewer:.2f}",
-        "V": lambda row: f"{row.v_times_fewer:.2f}",
-        "both": lambda row: f"{row.times_fewer:.2f}",
-        "shared": lambda row: f"{row.times_fewer_shared:.2f}",
-        "kept": lambda row: f"{row.kept:.0f}",
-        "s": lambda row: f"{row.seconds:.0f}",
-    }
-    for name in columns:
-        made.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        made.add_row(row.policy, *(cell(row) for cell in columns.values()))
-    return made
-
-
-def _number(value: float, form: str) -> str:
-    return "-" if math.isnan(value) else format(value, form)
-
-
-def _error(value: float) -> str:
-    return "" if math.isnan(value) else f" ± {value:.4f}"

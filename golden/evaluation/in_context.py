@@ -9,12 +9,14 @@ context, and what one costs is a paired difference that the windows' own difficu
 import copy
 import dataclasses
 import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from golden.algorithms.attention import DecodeAttention, Traffic
 from golden.algorithms.baselines import rope_of
 from golden.evaluation.policies import Policy
+from golden.evaluation.tasks import Agreement, agreement
 from golden.evaluation.windows import Window
 from golden.lm.model import Llama
 
@@ -42,6 +44,11 @@ class DenseRun:
     log_p: np.ndarray
     loss: float
 
+    @property
+    def first(self) -> int:
+        """Position of the first counted query."""
+        return len(self.window.tokens) - 1 - self.window.queries
+
 
 @dataclasses.dataclass(frozen=True)
 class Score:
@@ -54,6 +61,10 @@ class Score:
         Mean over the queries of KL(dense || policy) of the next token's distribution, in nats.
     same
         Share of queries whose likeliest next token is dense attention's.
+    right
+        Whether each counted token is the likeliest: greedy decoding would write the text.
+    agreement
+        Of two greedy continuations, the policy's and dense attention's; of :func:`run_free` alone.
     traffic
         Reads of K and V for the counted queries, rows shared by the heads of a group.
     alone
@@ -71,6 +82,8 @@ class Score:
     dense: float
     kl: float
     same: float
+    right: bool
+    agreement: Agreement | None
     traffic: Traffic
     alone: Traffic
     row_bits: int
@@ -79,23 +92,37 @@ class Score:
     seconds: float
 
 
-def run_dense(model: Llama, window: Window, *, progress: str | None = None) -> DenseRun:
+def run_dense(model: Llama, window: Window, before: DenseRun | None = None) -> DenseRun:
     """Run a window of N + 1 tokens, of which the last ``window.queries`` are predicted.
 
-    The last query sees N tokens, itself among them.
+    The last query sees N tokens, itself among them. What the window has in common with the one
+    `before` is not run again: questions on one text differ at its end alone.
     """
     fed, count = window.tokens[:-1], window.queries
-    first = len(fed) - count
-    prefix: list[dict[str, np.ndarray]] = [{} for _ in range(model.config.layers)]
-    queries: list[dict[str, np.ndarray]] = [{} for _ in range(model.config.layers)]
+    first, known = len(fed) - count, 0
+    attentions = model.dense()
+    seen: list[dict[str, list[np.ndarray]]] = [
+        {name: [] for name in "qkv"} for _ in range(model.config.layers)
+    ]
+    if before is not None:
+        same = [a == b for a, b in zip(fed[:first], before.window.tokens, strict=False)]
+        known = same.index(False) if False in same else len(same)
+        known = min(known, before.first)
+    if before is not None and known:
+        for attention, old, parts in zip(attentions, before.prefix, seen, strict=True):
+            for name in "qkv":
+                parts[name].append(old[name][:, :known])
+            attention.prefill(*(old[name][:, :known] for name in "qkv"))
 
     def observer(layer: int, name: str, array: np.ndarray) -> None:
         if name in "qkv":
-            prefix[layer][name] = array[:, :first]
-            queries[layer][name] = array[:, first:]
+            seen[layer][name].append(array)
 
-    hidden = model.hidden(fed, observer=observer, progress=progress)
-    log_p = _log_probabilities(model, hidden[first:])
+    hidden = model.hidden(fed[known:], attentions, start=known, observer=observer)
+    log_p = _log_probabilities(model, hidden[first - known :])
+    whole = [{n: np.concatenate(some, axis=1) for n, some in parts.items()} for parts in seen]
+    prefix = [{name: array[:, :first] for name, array in layer.items()} for layer in whole]
+    queries = [{name: array[:, first:] for name, array in layer.items()} for layer in whole]
     return DenseRun(window, prefix, queries, log_p, _loss(log_p, window))
 
 
@@ -120,38 +147,77 @@ def run_policy(
         Parameters for policies that have them.
     """
     started = time.perf_counter()
-    first = len(dense.window.tokens) - 1 - dense.window.queries
-    defaults |= {"prompt": first}
-    if policy.quantises_products:
-        return _run_products(policy, model, dense, started, **defaults)
-    attentions = policy.attentions(
-        model.config.layers,
-        **{"seed": number * _SEEDS_OF_A_WINDOW, "rope": rope_of(model)} | defaults,
-    )
-    for attention, seen in zip(attentions, dense.prefix, strict=True):
-        attention.prefill(seen["q"], seen["k"], seen["v"])
+    run, attentions = _after_prefix(policy, model, dense, number, **defaults)
     counters = [_Counter(attention) for attention in attentions]
     log_p = None
     if loop:
-        log_p = _log_probabilities(
-            model, model.hidden(dense.window.tokens[first:-1], attentions, start=first)
-        )
+        first = dense.first
+        hidden = run.hidden(dense.window.tokens[first:-1], attentions, start=first)
+        log_p = _log_probabilities(run, hidden)
     else:
         for attention, seen in zip(attentions, dense.queries, strict=True):
             attention.sequence(seen["q"], seen["k"], seen["v"])
     return _score(dense, log_p, counters, model, started)
 
 
-def _run_products(policy: Policy, model: Llama, dense: DenseRun, started: float, **defaults):
-    """A quantised model reads the prefix itself."""
-    quantised = policy.model(model, **defaults)
-    tokens = dense.window.tokens[:-1]
-    first = len(tokens) - dense.window.queries
-    attentions = quantised.dense()
-    quantised.hidden(tokens[:first], attentions)
+def run_free(
+    policy: Policy,
+    model: Llama,
+    dense: DenseRun,
+    reference: Sequence[int],
+    decode: Callable[[list[int]], str],
+    *,
+    number: int = 0,
+    **defaults,
+) -> Score:
+    """Let the model write as many tokens as a window has queries, greedily, under a policy.
+
+    reference
+        What it writes with dense attention: :func:`written` of the policy ``dense``.
+    decode
+        Text of token numbers. The other parameters are those of :func:`run_policy`.
+    """
+    started = time.perf_counter()
+    run, attentions = _after_prefix(policy, model, dense, number, **defaults)
     counters = [_Counter(attention) for attention in attentions]
-    hidden = quantised.hidden(tokens[first:], attentions, start=first)
-    return _score(dense, _log_probabilities(quantised, hidden), counters, model, started)
+    tokens = _greedy(run, attentions, dense)
+    score = _score(dense, None, counters, model, started)
+    return dataclasses.replace(score, agreement=agreement(reference, tokens, decode))
+
+
+def written(policy: Policy, model: Llama, dense: DenseRun, **defaults) -> list[int]:
+    """The tokens that the model writes after a window's prefix under a policy."""
+    return _greedy(*_after_prefix(policy, model, dense, 0, **defaults), dense)
+
+
+def _greedy(model: Llama, attentions: Sequence[DecodeAttention], dense: DenseRun) -> list[int]:
+    tokens = [dense.window.tokens[dense.first]]
+    for place in range(dense.window.queries):
+        hidden = model.hidden(tokens[-1:], attentions, start=dense.first + place)
+        tokens.append(int(model.logits(hidden).argmax()))
+    return tokens[1:]
+
+
+def _after_prefix(
+    policy: Policy, model: Llama, dense: DenseRun, number: int, **defaults
+) -> tuple[Llama, Sequence[DecodeAttention]]:
+    """The model to go on with, and its attentions after the prefix.
+
+    A quantised model reads the prefix itself.
+    """
+    defaults |= {"prompt": dense.first}
+    if policy.quantises_products:
+        quantised = policy.model(model, **defaults)
+        fresh = quantised.dense()
+        quantised.hidden(dense.window.tokens[: dense.first], fresh)
+        return quantised, fresh
+    attentions = policy.attentions(
+        model.config.layers,
+        **{"seed": number * _SEEDS_OF_A_WINDOW, "rope": rope_of(model)} | defaults,
+    )
+    for attention, seen in zip(attentions, dense.prefix, strict=True):
+        attention.prefill(seen["q"], seen["k"], seen["v"])
+    return model, attentions
 
 
 class _Counter:
@@ -182,10 +248,13 @@ def _score(dense: DenseRun, log_p, counters: list[_Counter], model: Llama, start
         # Where the heads of a group read the same, each reads what they share.
         alone.add(counter.shared.times(group) if of_heads is None else of_heads)
     loss = kl = same = float("nan")
+    right = False
     if log_p is not None:
         loss = _loss(log_p, dense.window)
         kl = float(np.mean(_divergence(dense.log_p, log_p)))
-        same = float(np.mean(log_p.argmax(axis=-1) == dense.log_p.argmax(axis=-1)))
+        likeliest = log_p.argmax(axis=-1)
+        same = float(np.mean(likeliest == dense.log_p.argmax(axis=-1)))
+        right = bool((likeliest == dense.window.tokens[-dense.window.queries :]).all())
     figures: dict[str, list[float]] = {}
     for counter in counters:
         for name, value in counter.attention.figures().items():
@@ -195,6 +264,8 @@ def _score(dense: DenseRun, log_p, counters: list[_Counter], model: Llama, start
         dense=dense.loss if log_p is not None else float("nan"),
         kl=kl,
         same=same,
+        right=right,
+        agreement=None,
         traffic=shared,
         alone=alone,
         row_bits=counters[0].attention.row_bits,

@@ -9,6 +9,7 @@ import numpy as np
 from golden.algorithms.attention import Traffic
 from golden.evaluation.estimate import Estimate
 from golden.evaluation.in_context import Score
+from golden.evaluation.tasks import Agreement
 
 FP16_BITS = 16
 
@@ -29,6 +30,10 @@ class Row:
         KL(dense || policy) of the next token's distribution, in nats.
     same
         Share of queries whose likeliest next token is dense attention's.
+    right
+        Share of windows that greedy decoding would write: of answers, the recall.
+    leading, equal, rouge_l
+        Means of :class:`~golden.evaluation.tasks.Agreement`, of a continuation; else NaN.
     k_times_fewer, v_times_fewer, times_fewer
         Bytes of dense attention over the policy's, where each query head reads for itself: of K, of
         V, of both. Dense rows have elements of `row_bits`.
@@ -50,6 +55,10 @@ class Row:
     delta: Estimate
     kl: Estimate
     same: float
+    right: float
+    leading: float
+    equal: float
+    rouge_l: float
     k_times_fewer: float
     v_times_fewer: float
     times_fewer: float
@@ -87,6 +96,8 @@ def row_of(policy: str, model: str, context: int, queries: int, scores: Sequence
         delta=Estimate.of([score.loss - score.dense for score in scores]),
         kl=Estimate.of([score.kl for score in scores]),
         same=float(np.mean([score.same for score in scores])),
+        right=float(np.mean([score.right for score in scores])),
+        **_agreement(scores),
         k_times_fewer=_times(alone.dense_bytes / 2, alone.k_bytes, bits),
         v_times_fewer=_times(alone.dense_bytes / 2, alone.v_bytes, bits),
         times_fewer=_times(alone.dense_bytes, alone.bytes, bits),
@@ -104,3 +115,13 @@ def row_of(policy: str, model: str, context: int, queries: int, scores: Sequence
 def _times(dense_bytes: float, read_bytes: int, bits: int) -> float:
     """Dense bytes, counted at FP16, over those read; infinite if nothing was read."""
     return dense_bytes * bits / FP16_BITS / read_bytes if read_bytes else math.inf
+
+
+def _agreement(scores: Sequence[Score]) -> dict[str, float]:
+    """Means of the fields of the scores' agreements, NaN where they have none."""
+    return {
+        field.name: float(
+            np.mean([getattr(score.agreement, field.name, math.nan) for score in scores])
+        )
+        for field in dataclasses.fields(Agreement)
+    }

@@ -1,5 +1,6 @@
 """Policies at a fixed context: equal to runs made by hand, and the command ``eval --context``."""
 
+import dataclasses
 import json
 import math
 
@@ -9,11 +10,14 @@ import pytest
 from golden import __main__ as cli
 from golden.algorithms.attention import DecodeAttention, DenseAttention
 from golden.evaluation.context_command import Setting, score_all
-from golden.evaluation.in_context import run_dense, run_policy
+from golden.evaluation.in_context import run_dense, run_free, run_policy, written
 from golden.evaluation.policies import POLICIES, parse
 from golden.evaluation.row import row_of
+from golden.evaluation.tasks import Agreement
 from golden.evaluation.windows import prose
 from golden.lm.commands import open_model
+from golden.lm.model import generate
+from tests.support.lm.tiny_llama import SIZES, write_gguf
 
 CONTEXT, QUERIES = 24, 7
 TEXT = "The theory of the thing is that the other thinks, and then the rest follows. " * 9
@@ -107,7 +111,7 @@ def test_a_dense_prefix_is_dense_for_every_policy(opened):
     model, windows = opened
     dense = run_dense(model, windows[0])
     lost = run_policy(parse("streaming:capacity=5"), model, dense)
-    assert lost.traffic.k_rows == model.config.layers * model.config.kv_heads * QUERIES * 6
+    assert lost.traffic.k_rows == lost_rows(model)
     assert lost.traffic.dense_rows == model.config.layers * model.config.kv_heads * sum(
         range(CONTEXT - QUERIES + 1, CONTEXT + 1)
     )
@@ -148,7 +152,9 @@ def test_a_quantised_model_reads_the_prefix_itself(opened):
 
 
 @pytest.fixture
-def run(tmp_path, tiny, monkeypatch, call):
+def run(tmp_path, tensors, monkeypatch, call):
+    """Runs the command on a tiny model that sees 500 tokens."""
+    tiny = write_gguf(tmp_path / "tiny.gguf", tensors, sizes=SIZES | {"context": 500})
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one.txt").write_text(TEXT)
     (tmp_path / "two.txt").write_text(TEXT[10:])
@@ -212,6 +218,8 @@ def test_reads_alone(run):
         ("--context 24 --kl 0.1 --policy topick", "it needs an open parameter, as low..high"),
         ("--context 24 --kl 0", "it must be a number above 0, not 0"),
         ("--context 24 --judge one.txt", "--judge: it is for parameters that --kl chooses"),
+        ("--context 24 --task agreement --kl 1 --policy topick:threshold=1e-3..0.1", "has no loss"),
+        ("--context 24 --task retrieval --states dense --policy topick", "on prose and echo"),
         ("--kl 0.1", "--kl: it is for a fixed context"),
         ("--context 24 --tokens 5", "--tokens: with --context it has no meaning"),
         ("--text one.txt two.txt", "--text: several texts are for windows"),
@@ -235,3 +243,56 @@ def test_a_parameter_is_chosen_on_one_text_and_judged_on_another(run):
         for text, key in (("one", "chosen_kl"), ("two", "kl")):
             _, out, _ = run(f"{alone} {row['policy']} --text {text}.txt")
             assert json.loads(out)[0]["kl"] == pytest.approx(row[key])
+
+
+def test_what_windows_share_is_run_once(opened, monkeypatch):
+    """The same run as alone; the shared beginning is in no call of the model."""
+    model, windows = opened
+    end = (windows[1].tokens[3], *windows[1].tokens[-QUERIES - 2 :])
+    other = dataclasses.replace(windows[0], tokens=windows[0].tokens[: -len(end)] + end)
+    alone, before = run_dense(model, other), run_dense(model, windows[0])
+    lengths, hidden = [], model.hidden
+
+    def counted(tokens, *rest, **options):
+        lengths.append(len(tokens))
+        return hidden(tokens, *rest, **options)
+
+    monkeypatch.setattr(model, "hidden", counted)
+    after = run_dense(model, other, before)
+    assert lengths == [len(end) - 1] and after.loss == pytest.approx(alone.loss, rel=1e-5)
+    assert np.allclose(after.log_p, alone.log_p, atol=1e-4)
+    for name in "qkv":
+        assert np.allclose(after.prefix[1][name], alone.prefix[1][name], atol=1e-4)
+        assert after.queries[1][name].shape == alone.queries[1][name].shape
+
+
+def test_a_continuation_is_compared_with_dense_attention_s(opened):
+    model, windows = opened
+    dense = run_dense(model, windows[0])
+    reference = written(parse("dense"), model, dense)
+    tokens = list(windows[0].tokens[: CONTEXT - QUERIES + 1])
+    assert reference == generate(model, tokens, QUERIES)
+    decode = lambda numbers: " ".join(map(str, numbers))  # noqa: E731
+    same = run_free(parse("dense"), model, dense, reference, decode)
+    assert same.agreement == Agreement(QUERIES, 1, 1) and math.isnan(same.loss)
+    poor = run_free(parse("streaming:capacity=5"), model, dense, reference, decode)
+    assert poor.agreement.leading < QUERIES and poor.traffic.k_rows == lost_rows(model)
+
+
+def lost_rows(model):
+    return model.config.layers * model.config.kv_heads * QUERIES * 6
+
+
+@pytest.mark.parametrize("task", ["retrieval", "agreement"])
+def test_tables_of_other_tasks(run, task):
+    """A tiny model finds no number, but every column has its figures."""
+    line = f"--text one.txt --context 400 --queries 5 --task {task} --policy dense --json"
+    status, out, err = run(line)
+    assert status == 0, err
+    [row] = json.loads(out)
+    if task == "agreement":
+        assert (row["leading"], row["equal"], row["rouge_l"]) == (5, 1, 1) and "kl" not in row
+    else:
+        assert row["right"] == 0 and row["windows"] == 5 and row["kl"] < 1e-6
+    status, out, _ = run(line.removesuffix("--json"))
+    assert status == 0 and {"retrieval": "right", "agreement": "ROUGE-L"}[task] in out
