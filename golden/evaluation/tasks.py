@@ -1,6 +1,6 @@
 """Tasks beside prose: retrieval from a long prompt, and agreement of two free-running texts.
 
-A needle test hides pairs of a name and a number in filler prose and asks for one number at the end,
+A needle test hides pairs of a name and a number in filler prose and asks one number at the end,
 as the multi-key needles of RULER do (Hsieh et al. 2024, section 3.1). An echo, the recall test that
 the smallest models pass, is in :mod:`golden.evaluation.windows`.
 """

@@ -3,7 +3,9 @@
 import dataclasses
 import hashlib
 import json
+import re
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +43,18 @@ def test_no_text_has_two_roles():
     sources = {(text.shipped, text.wheel, text.member, text.celex) for text in TEXTS.values()}
     assert len(sources) == len(TEXTS)
     assert not TEXTS.keys() & set(ROLES)
+
+
+def test_the_page_lists_them():
+    page = (Path(__file__).parents[2] / "docs" / "texts.md").read_text()
+    for role in ROLES:
+        [section] = re.findall(rf"^## {role}$(.*?)^## ", page, re.M | re.S | re.I)
+        rows = [line.strip("| ").split(" | ") for line in section.split("\n") if "`" in line]
+        for (name, kind, _, about, licence, wheel), text in zip(rows, of_role(role), strict=True):
+            assert (name, kind, about) == (f"`{text.name}`", text.kind, text.about)
+            assert licence == text.licence
+            origin = "comes with the package" if text.shipped else text.wheel.replace("==", " ")
+            assert wheel.startswith(origin)
 
 
 def test_what_verdicts_need():
