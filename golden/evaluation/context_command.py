@@ -216,9 +216,9 @@ def run_context(
         windows = judged
     names = dict.fromkeys(text for text, _ in chosen)
     parsed = [parse(text, prompt=setting.context) for text in names]
-    runs = _run_windows(setting.model, windows)
+    runs = run_windows(setting.model, windows)
     defaults = setting.defaults(parsed, windows)
-    scores = score_all(setting, runs, len(windows), parsed, **defaults)
+    scores = score_all(setting, runs, parsed, total=len(windows), **defaults)
     rows = [setting.row(text, scores[text], windows[0].queries) for text, _ in chosen]
     if json:
         told = (losses for _, losses in chosen)
@@ -233,7 +233,7 @@ def run_context(
         )
 
 
-def _run_windows(model: Llama, windows: Iterable[Window]) -> Iterator[DenseRun]:
+def run_windows(model: Llama, windows: Iterable[Window]) -> Iterator[DenseRun]:
     """Dense runs, one after another."""
     before = None
     for window in windows:
@@ -249,13 +249,13 @@ def choose_all(
 ) -> list[tuple[str, dict[str, float]]]:
     """For each open parameter and allowed loss the policy's text, and both losses by name."""
     with_bar = tqdm(windows, desc="dense", unit="run", disable=None)
-    runs = list(_run_windows(setting.model, with_bar))
+    runs = list(run_windows(setting.model, with_bar))
     losses: dict[str, float] = {}
 
     def loss(text: str) -> float:
         if text not in losses:
             policy = parse(text, prompt=setting.context)
-            scores = score_all(setting, runs, len(runs), [policy])[text]
+            scores = score_all(setting, runs, [policy], total=len(runs))[text]
             losses[text] = float(np.mean([score.kl for score in scores]))
         return losses[text]
 
@@ -271,15 +271,25 @@ def choose_all(
 def score_all(
     setting: Setting,
     runs: Iterable[DenseRun],
-    number: int,
     policies: Sequence[Policy],
+    *,
+    first: int = 0,
+    total: int | None = None,
     **defaults,
 ) -> dict[str, list[Score]]:
-    """Scores of each policy, by its text, in each of `number` windows."""
+    """Scores of each policy, by its text, in each window.
+
+    first
+        Number of the first window, for seeds.
+    total
+        Number of windows, for a progress bar; without it there is no bar.
+    """
     scores: dict[str, list[Score]] = {policy.text: [] for policy in policies}
     model, free = setting.model, setting.task == "agreement"
-    with tqdm(total=number * len(policies), unit="run", disable=None) as bar:
-        for index, dense in enumerate(runs):
+    runs_of_all = None if total is None else total * len(policies)
+    hidden = True if total is None else None
+    with tqdm(total=runs_of_all, unit="run", disable=hidden) as bar:
+        for index, dense in enumerate(runs, first):
             reference = written(parse("dense"), model, dense) if free else []
             for policy in policies:
                 bar.set_description(f"{dense.window.source}, {policy.text}")

@@ -31,10 +31,10 @@ QUALITY: dict[str, Columns] = {
 }
 """Columns of each task."""
 READS: Columns = {
-    "K": lambda row: f"{row.k_times_fewer:.2f}",
-    "V": lambda row: f"{row.v_times_fewer:.2f}",
-    "both": lambda row: f"{row.times_fewer:.2f}",
-    "shared": lambda row: f"{row.times_fewer_shared:.2f}",
+    "K": lambda row: f"{row.k_times_fewer.mean:.2f}",
+    "V": lambda row: f"{row.v_times_fewer.mean:.2f}",
+    "both": lambda row: f"{row.times_fewer.mean:.2f}",
+    "shared": lambda row: f"{row.times_fewer_shared.mean:.2f}",
     "kept": lambda row: f"{row.kept:.0f}",
     "s": lambda row: f"{row.seconds:.0f}",
 }

@@ -62,7 +62,8 @@ class Score:
     same
         Share of queries whose likeliest next token is dense attention's.
     right
-        Whether each counted token is the likeliest: greedy decoding would write the text.
+        1 if each counted token is the likeliest, so that greedy decoding would write the text, or
+        0; NaN as the losses.
     agreement
         Of two greedy continuations, the policy's and dense attention's; of :func:`run_free` alone.
     traffic
@@ -82,7 +83,7 @@ class Score:
     dense: float
     kl: float
     same: float
-    right: bool
+    right: float
     agreement: Agreement | None
     traffic: Traffic
     alone: Traffic
@@ -247,14 +248,13 @@ def _score(dense: DenseRun, log_p, counters: list[_Counter], model: Llama, start
         of_heads = counter.alone
         # Where the heads of a group read the same, each reads what they share.
         alone.add(counter.shared.times(group) if of_heads is None else of_heads)
-    loss = kl = same = float("nan")
-    right = False
+    loss = kl = same = right = float("nan")
     if log_p is not None:
         loss = _loss(log_p, dense.window)
         kl = float(np.mean(_divergence(dense.log_p, log_p)))
         likeliest = log_p.argmax(axis=-1)
         same = float(np.mean(likeliest == dense.log_p.argmax(axis=-1)))
-        right = bool((likeliest == dense.window.tokens[-dense.window.queries :]).all())
+        right = float((likeliest == dense.window.tokens[-dense.window.queries :]).all())
     figures: dict[str, list[float]] = {}
     for counter in counters:
         for name, value in counter.attention.figures().items():

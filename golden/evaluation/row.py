@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from golden.evaluation.in_context import Score
 from golden.evaluation.tasks import Agreement
 
 FP16_BITS = 16
+ESTIMATES = ("delta", "kl", "k_times_fewer", "v_times_fewer", "times_fewer", "times_fewer_shared")
+"""Fields of a row that have an error."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Row:
         Means of :class:`~golden.evaluation.tasks.Agreement`, of a continuation; else NaN.
     k_times_fewer, v_times_fewer, times_fewer
         Bytes of dense attention over the policy's, where each query head reads for itself: of K, of
-        V, of both. Dense rows have elements of `row_bits`.
+        V, of both. Dense rows have elements of `row_bits`. The means are over all bytes; their
+        errors are of the windows' ratios.
     times_fewer_shared
         The same of both where the query heads of a group share the rows that one of them reads.
     kept
@@ -59,10 +63,10 @@ class Row:
     leading: float
     equal: float
     rouge_l: float
-    k_times_fewer: float
-    v_times_fewer: float
-    times_fewer: float
-    times_fewer_shared: float
+    k_times_fewer: Estimate
+    v_times_fewer: Estimate
+    times_fewer: Estimate
+    times_fewer_shared: Estimate
     row_bits: int
     kept: float
     figures: dict[str, float]
@@ -71,19 +75,27 @@ class Row:
     def as_json(self) -> dict:
         """Plain numbers; an estimate as ``NAME`` and ``NAME_se``, without figures that are NaN."""
         plain = dataclasses.asdict(self)
-        for name in ("delta", "kl"):
+        for name in ESTIMATES:
             estimate = getattr(self, name)
             plain |= {name: estimate.mean, f"{name}_se": estimate.error}
         numbers = {name: x for name, x in plain.items() if isinstance(x, float)}
         return {name: x for name, x in plain.items() if not math.isnan(numbers.get(name, 0.0))}
 
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Row":
+        """What :meth:`as_json` gave, whatever else there is."""
+        given: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            value = content.get(field.name, math.nan)
+            if field.name in ESTIMATES:
+                error = content.get(f"{field.name}_se", math.nan)
+                value = Estimate(value, error, content["windows"])
+            given[field.name] = value
+        return cls(**given)
+
 
 def row_of(policy: str, model: str, context: int, queries: int, scores: Sequence[Score]) -> Row:
     """The row of a policy's scores in windows of one size."""
-    alone, shared = Traffic(), Traffic()
-    for score in scores:
-        alone.add(score.alone)
-        shared.add(score.traffic)
     bits = scores[0].row_bits
     return Row(
         policy=policy,
@@ -98,10 +110,10 @@ def row_of(policy: str, model: str, context: int, queries: int, scores: Sequence
         same=float(np.mean([score.same for score in scores])),
         right=float(np.mean([score.right for score in scores])),
         **_agreement(scores),
-        k_times_fewer=_times(alone.dense_bytes / 2, alone.k_bytes, bits),
-        v_times_fewer=_times(alone.dense_bytes / 2, alone.v_bytes, bits),
-        times_fewer=_times(alone.dense_bytes, alone.bytes, bits),
-        times_fewer_shared=_times(shared.dense_bytes, shared.bytes, bits),
+        k_times_fewer=_times([score.alone for score in scores], "k_bytes", bits),
+        v_times_fewer=_times([score.alone for score in scores], "v_bytes", bits),
+        times_fewer=_times([score.alone for score in scores], "bytes", bits),
+        times_fewer_shared=_times([score.traffic for score in scores], "bytes", bits),
         row_bits=bits,
         kept=float(np.mean([score.kept for score in scores])),
         figures={
@@ -112,9 +124,14 @@ def row_of(policy: str, model: str, context: int, queries: int, scores: Sequence
     )
 
 
-def _times(dense_bytes: float, read_bytes: int, bits: int) -> float:
-    """Dense bytes, counted at FP16, over those read; infinite if nothing was read."""
-    return dense_bytes * bits / FP16_BITS / read_bytes if read_bytes else math.inf
+def _times(traffic: Sequence[Traffic], name: str, bits: int) -> Estimate:
+    """Dense bytes, counted at FP16, over those read."""
+    share = (1 if name == "bytes" else 0.5) * bits / FP16_BITS
+    dense = np.array([share * of.dense_bytes for of in traffic])
+    read = np.array([getattr(of, name) for of in traffic], np.float64)
+    with np.errstate(divide="ignore"):  # infinite if nothing was read
+        windows = Estimate.of((dense / read).tolist())
+        return dataclasses.replace(windows, mean=float(dense.sum() / read.sum()))
 
 
 def _agreement(scores: Sequence[Score]) -> dict[str, float]:

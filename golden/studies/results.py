@@ -3,8 +3,9 @@
 import argparse
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -12,13 +13,18 @@ from golden import InputError
 from golden.algorithms.kllm.calibration import calibration_samples, tuning_samples
 from golden.evaluation.measure import Measurement, measure
 from golden.evaluation.policies import parse
+from golden.evaluation.row import Row
 from golden.files import check_writable, replacing
 from golden.lm.commands import add_model, open_model
 from golden.lm.text import first_tokens, read_text, shipped_prose
 from golden.studies import kllm, lad, topick, unicaim, veda
 from golden.studies.runs import Opened, Results, Run
 from golden.studies.study import PAPER, Claim, Study
+from golden.studies.trials import Choice, Chosen, Place, Task, Trial, rows_of, tasks_of
+from golden.studies.trials import run as run_task
 
+AT_CONTEXT: dict[str, Any] = {"topick": topick}
+"""Those among them whose policies are tried at fixed contexts, on texts and models of their own."""
 EXPERIMENTS = {"veda": veda, "topick": topick, "lad": lad, "unicaim": unicaim, "kllm": kllm}
 
 _opened: Opened | None = None
@@ -80,18 +86,81 @@ def run_results(arguments: argparse.Namespace, run_all: Callable = run_one_by_on
         return
     if output.exists() and not output.is_dir():
         raise InputError(f"output {output}: it is not a folder")
+    if others := [name for name in names if name not in AT_CONTEXT]:
+        _from_first_token(others, arguments, run_all)
+    for name in [name for name in names if name in AT_CONTEXT]:
+        print(_at_context(name, lambda tasks: run_all(tasks, arguments, 0)).write(output))
+    _write_index(output)
+
+
+def _from_first_token(
+    names: Sequence[str], arguments: argparse.Namespace, run_all: Callable
+) -> None:
+    """Studies of texts that are read from their first token on, under a policy all the time."""
+    tokens = arguments.tokens
     wanted = dict.fromkeys(run for name in names for run in EXPERIMENTS[name].runs(tokens))
     needed = max([lad.TOKENS_NEEDED, unicaim.TOKENS_NEEDED, *(run.tokens for run in wanted)])
     open_all(arguments.model, arguments.text, tokens, needed)
     context = _input().model.config.context
     if tokens > context:
         raise InputError(f"--tokens: the model sees {context} tokens, not {tokens}")
-    output.mkdir(parents=True, exist_ok=True)
+    arguments.output.mkdir(parents=True, exist_ok=True)
     done = run_all([*names, *wanted], arguments, needed)
     for name in names:
         results = {run: done[run] for run in EXPERIMENTS[name].runs(tokens)}
-        print(study_of(name, tokens, results, done[name], _input().about).write(output))
-    _write_index(output)
+        made = study_of(name, tokens, results, done[name], _input().about)
+        print(made.write(arguments.output))
+
+
+def _at_context(name: str, run_all: Callable[[list], dict]) -> Study:
+    module = AT_CONTEXT[name]
+    chosen = run_all(module.choices())
+    tried = module.trials(chosen)
+    tasks = tasks_of(tried)
+    done = run_all([name, *tasks])
+    rows = rows_of(tried, {task: done[task] for task in tasks})
+    return _with_rows(name, rows, chosen, done[name])
+
+
+def _with_rows(
+    name: str,
+    rows: Mapping[Trial, Row],
+    chosen: Mapping[Choice, Sequence[Chosen]],
+    extras: dict,
+) -> Study:
+    """The study at fixed contexts, with its rows and what they are of."""
+    made = AT_CONTEXT[name].study(rows, chosen, extras)
+    places = [trial.place for trial in rows]
+    about = {
+        "model": ", ".join(dict.fromkeys(place.model for place in places)),
+        "text": f"{', '.join(dict.fromkeys(place.texts for place in places))} texts",
+    }
+    data = {
+        "trials": [
+            dataclasses.asdict(trial) | {"row": row.as_json()} for trial, row in rows.items()
+        ],
+        "choices": [
+            dataclasses.asdict(choice) | {"chosen": [dataclasses.asdict(one) for one in found]}
+            for choice, found in chosen.items()
+        ],
+        "extras": extras,
+    }
+    return dataclasses.replace(made, about=about, data=data)
+
+
+def _read_rows(name: str, content: dict) -> Study:
+    """The study at fixed contexts made again of its JSON."""
+    rows = {
+        Trial(of["policy"], Place(**of["place"])): Row.from_json(of["row"])
+        for of in content["trials"]
+    }
+    chosen = {
+        Choice(of["policy"], tuple(of["allowed"]), Place(**of["place"])): [
+            Chosen(**one) for one in of["chosen"]
+        ]
+        for of in content["choices"]
+    }
+    return _with_rows(name, rows, chosen, content["extras"])
 
 
 def study_of(name: str, tokens: int, results: Results, extras: dict, about: dict) -> Study:
@@ -107,6 +176,8 @@ def read_kept(output: Path, name: str, tokens: int) -> Study:
     :raises InputError: if the file lacks a run.
     """
     content = json.loads((output / f"{name}.json").read_text())
+    if name in AT_CONTEXT:
+        return _read_rows(name, content)
     fields = [field.name for field in dataclasses.fields(Run)]
     kept = {Run(*(run[field] for field in fields)): run for run in content["runs"]}
     missing = [run.policy for run in EXPERIMENTS[name].runs(tokens) if run not in kept]
@@ -141,9 +212,13 @@ def _input() -> Opened:
     return _opened
 
 
-def run(task: Run | str) -> Measurement | dict:
-    """Perform one run, or compute the extras of an experiment, given by name."""
+def run(task: Run | str | Task) -> Any:
+    """Perform one run or task, or compute the extras of an experiment, given by name."""
+    if isinstance(task, Task):
+        return run_task(task)
     if isinstance(task, str):
+        if task in AT_CONTEXT:
+            return AT_CONTEXT[task].extras()
         return EXPERIMENTS[task].extras(_input())
     policy, opened = parse(task.policy, prompt=task.prompt), _input()
     return measure(

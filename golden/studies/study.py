@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from golden.evaluation.estimate import Decision, Estimate
 from golden.files import check_writable, json_text, replacing
 from golden.markdown import table_text
 
@@ -24,7 +25,8 @@ CLOSE = 0.1
 class Verdict(StrEnum):
     """What a paper's figure is worth, from the best to the least that can be said.
 
-    Measurements give REPRODUCED, PARTLY and NOT. Arithmetic gives the others too: what follows from
+    Measurements give REPRODUCED, PARTLY, NOT, and OPEN where their interval decides nothing.
+    Arithmetic gives the others too: what follows from
     counts alone, from the paper's other figures, or from constants and assumptions.
     """
 
@@ -34,6 +36,7 @@ class Verdict(StrEnum):
     CONSTANTS = "needs the paper's constants"
     ASSUMED = "holds under an assumption"
     PARTLY = "partly"
+    OPEN = "cannot tell"
     NOT = "not reproduced"
     CONTRADICTS = "contradicts the paper's other figures"
     CIRCULAR = "not reproducible from the text"
@@ -46,10 +49,27 @@ class Verdict(StrEnum):
             return cls.REPRODUCED
         return cls.PARTLY if any(holds) else cls.NOT
 
+    @classmethod
+    def measured(cls, *decisions: Decision) -> "Verdict":
+        """The same of conditions that a measurement's interval may leave open."""
+        if Decision.UNKNOWN not in decisions:
+            return cls.of(*(decision is Decision.WITHIN for decision in decisions))
+        return cls.PARTLY if Decision.WITHIN in decisions else cls.OPEN
+
 
 def close(ours: float, theirs: float) -> bool:
     """Whether two figures differ by `CLOSE` at most."""
     return abs(ours / theirs - 1) <= CLOSE
+
+
+def reaches(ours: Estimate, theirs: float) -> Decision:
+    """Whether a figure, of which more is better, is the paper's or less than `CLOSE` below it.
+
+    By our 95 % interval: ``WITHIN`` if all of it is, ``ABOVE``, beyond what the paper allows, if
+    none.
+    """
+    negative = dataclasses.replace(ours, mean=-ours.mean)
+    return negative.against(-(1 - CLOSE) * theirs)
 
 
 PAPER, OURS = "paper", "project"

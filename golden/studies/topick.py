@@ -1,177 +1,193 @@
-"""ToPick, Fig. 8 and Fig. 3: traffic against threshold, and how much queries differ."""
+"""ToPick, Fig. 8 and Fig. 3: what pruning saves at the paper's context, and how queries differ."""
 
 import numpy as np
 
 from golden.algorithms.attention import attention_scores, softmax
-from golden.evaluation.measure import Measurement
+from golden.evaluation.estimate import Estimate
 from golden.evaluation.plots import curves
-from golden.studies.runs import Opened, Results, Run
-from golden.studies.study import Claim, Picture, Study, Table, Verdict
+from golden.evaluation.row import Row
+from golden.studies.study import Claim, Picture, Study, Table, Verdict, reaches
+from golden.studies.trials import (
+    DEVELOPMENT,
+    HELD_OUT,
+    Choice,
+    Chosen,
+    Place,
+    Trial,
+    hidden_inputs,
+    texts_of,
+)
 
-THRESHOLDS = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
-BIT_EXACT = (1e-4, 3e-4, 1e-3)
-"""Thresholds that are also run in the core's arithmetic."""
-PAPER = {0.05: (12.1, 1.45, 2.57), 0.3: (22.2, 1.51, 2.79)}
-"""Perplexity given up, and how many times fewer bytes of V, of K and of both (Fig. 8)."""
-PARTS = ("V", "K", "both")
-BITS, CHUNKS = 12, 3
+CONTEXT, QUERIES, WINDOWS = 2048, 64, 12
+CHOICE_WINDOWS = 4
+MODELS = ("smollm2", "qwen0.5b")
+TEXTS, CHOICE_TEXTS = HELD_OUT, DEVELOPMENT
+THRESHOLDS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+OPEN = "topick:threshold=1e-5..0.03"
+ALLOWED = {0.003: (0.05, 12.1, 1.45, 2.57), 0.018: (0.3, 22.2, 1.51, 2.79)}
+"""KL in nats; the paper's perplexity given up, and times fewer bytes of V, of K, of both (Fig. 8).
+
+More perplexity of about 17 by 0.05 or 0.3 is 0.003 or 0.018 nats a token.
+"""
+NOTHING = "topick:threshold=0"
 DOMINANT = 1e-3
 """Probability above which Fig. 3 calls a token dominant."""
-INSTANCES = 64
+PARTS = ("5 %", "50 %", "95 %")
+FIGURE_3 = (4.6, 23.5)
+"""Dominant tokens of two queries of one head, layer and length, in per cent."""
 
 
-def runs(tokens: int) -> list[Run]:
+def place(model: str) -> Place:
+    return Place(model, CONTEXT, QUERIES, WINDOWS, TEXTS)
+
+
+def choices() -> list[Choice]:
+    """Thresholds for both losses, on texts that the verdicts do not see."""
     return [
-        Run("dense", tokens),
-        *(_run(threshold, tokens) for threshold in (0, *THRESHOLDS)),
-        *(_run(threshold, tokens, bit_exact=True) for threshold in BIT_EXACT),
+        Choice(OPEN, tuple(ALLOWED), Place(model, CONTEXT, QUERIES, CHOICE_WINDOWS, CHOICE_TEXTS))
+        for model in MODELS
     ]
 
 
-def _run(threshold: float, tokens: int, *, bit_exact: bool = False) -> Run:
-    return Run(f"topick:threshold={threshold:g}" + ",bit_exact=true" * bit_exact, tokens)
+def trials(chosen: dict[Choice, list[Chosen]]) -> list[Trial]:
+    found = []
+    for choice, policies in chosen.items():
+        here = place(choice.place.model)
+        names = [f"topick:threshold={threshold:g}" for threshold in THRESHOLDS]
+        found += [Trial(policy, here) for policy in (NOTHING, *names)]
+        found += [Trial(of.policy, here) for of in policies]
+        if choice.place.model == MODELS[0]:
+            found += [Trial(_bit_exact(of.policy), here) for of in policies]
+    return found
 
 
-def extras(opened: Opened) -> dict:
-    """Share of dominant tokens of the last queries, by layer and head (Fig. 3)."""
-    model, tokens = opened.model, opened.tokens
-    shares = np.zeros((model.config.layers, model.config.heads, INSTANCES))
-    keys = {}
+def _bit_exact(policy: str) -> str:
+    return f"{policy},bit_exact=true"
 
-    def observer(layer: int, name: str, array: np.ndarray) -> None:
-        if name in "qk":
-            keys[name] = array
-        if name == "v":
-            for number in range(INSTANCES):
-                token = len(tokens) - INSTANCES + number
-                scores = attention_scores(keys["q"][:, token], keys["k"][:, : token + 1])
-                shares[layer, :, number] = np.mean(softmax(scores) > DOMINANT, axis=-1)
 
-    model.hidden(tokens, observer=observer)
-    spread = shares.max(axis=-1) / np.maximum(shares.min(axis=-1), 1 / len(tokens))
-    low, middle, high = np.quantile(shares, (0.05, 0.5, 0.95))
-    layer, head = np.unravel_index(spread.argmax(), spread.shape)
+def extras() -> dict:
+    """For each model, how much a head's queries differ in their share of dominant tokens."""
+    return {model: _dominant(model) for model in MODELS} | {"texts": texts_of(place(MODELS[0]))}
+
+
+def _dominant(model: str) -> dict:
+    """Quantiles of the share, and of a head's largest over its smallest (one window)."""
+    shares = []
+    for layer in hidden_inputs(place(model), 0):
+        q, k = layer["q"], layer["k"]
+        for token in range(q.shape[1] - QUERIES, q.shape[1]):
+            scores = attention_scores(q[:, token], k[:, : token + 1])
+            shares.append(np.mean(softmax(scores) > DOMINANT, axis=-1))
+    by_head = np.array(shares).reshape(-1, QUERIES, len(shares[0]))
+    spread = by_head.max(axis=1) / np.maximum(by_head.min(axis=1), 1 / CONTEXT)
     return {
-        "dominant_share": {"5 %": low, "median": middle, "95 %": high},
-        "largest_to_smallest_in_a_head": {
-            "median": float(np.median(spread)),
-            "most": float(spread.max()),
-            "layer": int(layer),
-            "head": int(head),
-        },
+        "share": dict(zip(PARTS, np.quantile(by_head, (0.05, 0.5, 0.95)).tolist(), strict=True)),
+        "median head": float(np.median(spread)),
+        "heads that reach the paper's": float(np.mean(spread >= FIGURE_3[1] / FIGURE_3[0])),
     }
 
 
-def study(tokens: int, results: Results, extras: dict) -> Study:
-    exact = results[_run(0, tokens)]
-    dense = results[Run("dense", tokens)].quality
-    measured = [results[_run(x, tokens)] for x in THRESHOLDS]
-    bits = [results[_run(x, tokens, bit_exact=True)] for x in BIT_EXACT]
-    claims = []
-    for given_up, (v, k, both) in PAPER.items():
-        allowed = [m for m in measured if m.quality <= exact.quality + given_up]
-        best = max(allowed, key=lambda m: _by_head(m)["both"], default=exact)
-        ours = _by_head(best)
-        claims.append(
-            Claim(
-                f"at +{given_up} perplexity {v}× fewer bytes of V, {k}× of K, {both}× of both",
-                f"{ours['V']:.1f}×, {ours['K']:.2f}×, {ours['both']:.2f}× for each query head, at"
-                f" {best.quality - exact.quality:+.3f} ({best.policy})",
-                Verdict.of(ours["V"] >= v, ours["K"] >= k, ours["both"] >= both),
-                "the sharper a model's attention and the longer its context, the more is pruned;"
-                " short contexts are averaged in. Perplexity is compared with 12-bit attention that"
-                " prunes nothing",
+def study(rows: dict[Trial, Row], chosen: dict[Choice, list[Chosen]], extras: dict) -> Study:
+    claims, tables = [], []
+    for choice, policies in chosen.items():
+        model = choice.place.model
+        here = {trial.policy: row for trial, row in rows.items() if trial.place.model == model}
+        for (allowed, paper), of in zip(ALLOWED.items(), policies, strict=True):
+            claims.append(_saving(model, here[of.policy], allowed, paper))
+        tables.append(
+            Table.of(
+                f"{model}: dense perplexity {here[NOTHING].dense:.2f}; ± standard error over"
+                f" {here[NOTHING].windows} windows",
+                here.values(),
+                *COLUMNS,
             )
         )
-    shares, heads = extras["dominant_share"], extras["largest_to_smallest_in_a_head"]
-    claims.append(
-        Claim(
-            "instances differ: 4.6 % and 23.5 % dominant tokens in one head, layer and length",
-            f"in the median head the largest share is {heads['median']:.1f} times the smallest;"
-            f" 5 % of all queries are below {shares['5 %']:.1%}, 5 % above {shares['95 %']:.1%}",
-            Verdict.of(heads["most"] >= 23.5 / 4.6),
-        )
-    )
-    columns = ["policy", "perplexity", "V", "K", "both", "V, group", "K, group", "both, group"]
-    columns.append("output error")
+    claims.append(_figure_3(extras))
+    first = next(iter(rows.values()))
     return Study(
         "topick",
         "ToPick: pruning by estimated probability (Fig. 8, Fig. 3)",
         "Paper: GPT2-Large to LLaMa-2 13B, Wikitext-2, contexts of 1024 and 2048. Here:"
-        f" {tokens} tokens, one window; dense {dense:.3f}, at 12 bits {exact.quality:.3f}."
-        " Bytes are compared with reading every row at 12 bits, as in the paper. The three query"
-        " heads of a group share their keys and values, so that a row which one of them needs is"
-        " read; the paper's models have no groups, hence figures for each query head alone too."
-        " With `bit_exact` the arithmetic is the core's: scores as binary logarithms with 10"
-        " fraction bits, terms of 12 bits, probabilities of 17 fraction bits, divided by their sum."
-        " The value of a token whose probability rounds to 0 is not read, and the newest token is"
-        " never pruned.",
+        f" {', '.join(MODELS)}; {first.windows} windows of {CONTEXT} tokens of the held-out texts"
+        f" {', '.join(extras['texts'])}; the first tokens are attended densely, the last {QUERIES}"
+        " queries by ToPick in every layer. Thresholds for a loss were chosen on development texts"
+        f" ({CHOICE_WINDOWS} windows), so that KL(dense || ToPick) of the next token is at most"
+        " that: 0.003 and 0.018 nats are what +0.05 and +0.3 are of a perplexity of 17. Bytes are"
+        " compared with reading every row at 12 bits, as in the paper, whose models have no groups;"
+        " K, V and both are of each query head alone; shared is both, where a row that one head of"
+        " a group needs is read for all of them. With `bit_exact` the arithmetic is the core's.",
         claims,
-        [
-            Table("Traffic and perplexity", columns, _rows([exact, *measured])),
-            Table("The same in the core's arithmetic", columns, _rows(bits)),
-        ],
+        tables,
         [
             Picture(
                 "topick",
-                "bytes of K and V against the threshold",
-                lambda: curves(
-                    THRESHOLDS,
-                    {
-                        f"{part}, query heads alone": [_by_head(m)[part] for m in measured]
-                        for part in PARTS
-                    }
-                    | {
-                        f"{part}, shared by a group": [_by_group(m)[part] for m in measured]
-                        for part in PARTS
-                    },
-                    "threshold",
-                    "times fewer bytes than all rows at 12 bits",
-                    log_x=True,
-                    log_y=True,
-                ),
-            ),
-            Picture(
-                "topick_perplexity",
-                "perplexity against the threshold",
-                lambda: curves(
-                    THRESHOLDS,
-                    {"perplexity": [m.quality for m in measured]},
-                    "threshold",
-                    "perplexity",
-                    line=("12 bits, nothing pruned", exact.quality),
-                    log_x=True,
-                ),
-            ),
+                "times fewer bytes of K and V against the loss",
+                lambda: _picture(rows),
+            )
         ],
     )
 
 
-def _rows(measured: list[Measurement]) -> list[list[str]]:
-    return [
-        [m.policy, f"{m.quality:.3f}"]
-        + [f"{ratio(m)[part]:.2f}" for ratio in (_by_head, _by_group) for part in PARTS]
-        + [f"{m.error:.2%}"]
-        for m in measured
-    ]
-
-
-def _by_head(measured: Measurement) -> dict[str, float]:
-    """How many times fewer bytes each query head needs, all heads together."""
-    counts = measured.figures
-    view, asked, kept = (
-        counts[name] for name in ("tokens in view", "chunks requested", "tokens kept")
+def _saving(model: str, row: Row, allowed: float, paper: tuple[float, ...]) -> Claim:
+    given_up, *figures = paper
+    ours = row.v_times_fewer, row.k_times_fewer, row.times_fewer
+    named = zip(("V", "K", "both"), ours, strict=True)
+    return Claim(
+        f"at +{given_up} perplexity {figures[0]}× fewer bytes of V, {figures[1]}× of K,"
+        f" {figures[2]}× of both",
+        f"{model}: "
+        + ", ".join(f"{name} {_times(of)}×" for name, of in named)
+        + f" at KL {row.kl.mean:.4f} ± {row.kl.error:.4f}, {row.delta.mean:+.4f} ±"
+        f" {row.delta.error:.4f} nats ({row.policy}, chosen for {allowed})",
+        Verdict.measured(*(reaches(of, figure) for of, figure in zip(ours, figures, strict=True))),
+        f"shared by the heads of a group {_times(row.times_fewer_shared)}×",
     )
-    k, v = asked / (CHUNKS * view), kept / view
-    return {"V": 1 / v, "K": 1 / k, "both": 2 / (k + v)}
 
 
-def _by_group(measured: Measurement) -> dict[str, float]:
-    """How many times fewer bytes are read when the heads of a group share what they read."""
-    traffic = measured.traffic
-    half = traffic.dense_bytes / 2 * BITS / 16
-    return {
-        "V": half / traffic.v_bytes,
-        "K": half / traffic.k_bytes,
-        "both": 2 * half / traffic.bytes,
-    }
+def _times(ours: Estimate) -> str:
+    return f"{ours.mean:.2f} ± {ours.error:.2f}"
+
+
+def _figure_3(extras: dict) -> Claim:
+    low, high = FIGURE_3
+    told = []
+    for model in MODELS:
+        of = extras[model]
+        told.append(
+            f"{model}: in the median head the largest share is {of['median head']:.1f} times the"
+            f" smallest; of all queries 5 % are below {of['share']['5 %']:.1%}, 5 % above"
+            f" {of['share']['95 %']:.1%}"
+        )
+    return Claim(
+        f"instances differ: {low} % and {high} % dominant tokens in one head, layer and length",
+        "; ".join(told),
+        Verdict.of(*(extras[model]["median head"] >= high / low for model in MODELS)),
+        "judged by the median of all heads: the largest of them says nothing",
+    )
+
+
+COLUMNS = (
+    ("policy", "{.policy}"),
+    ("perplexity", "{.perplexity:.3f}"),
+    ("Δ nats", "{0.delta.mean:+.4f} ± {0.delta.error:.4f}"),
+    ("KL", "{0.kl.mean:.4f} ± {0.kl.error:.4f}"),
+    ("likeliest the same", "{.same:.1%}"),
+    ("V", lambda row: _times(row.v_times_fewer)),
+    ("K", lambda row: _times(row.k_times_fewer)),
+    ("both", lambda row: _times(row.times_fewer)),
+    ("both, shared", lambda row: _times(row.times_fewer_shared)),
+)
+
+
+def _picture(rows: dict[Trial, Row]):
+    """Both of K and V, for each head and shared, over KL; one curve a model."""
+    lines: dict[str, list[float]] = {}
+    for model in MODELS:
+        grid = [
+            rows[Trial(f"topick:threshold={threshold:g}", place(model))] for threshold in THRESHOLDS
+        ]
+        lines[f"{model}, query heads alone"] = [row.times_fewer.mean for row in grid]
+        lines[f"{model}, shared by a group"] = [row.times_fewer_shared.mean for row in grid]
+    return curves(
+        THRESHOLDS, lines, "threshold", "times fewer bytes than all rows at 12 bits", log_x=True
+    )

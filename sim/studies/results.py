@@ -16,7 +16,7 @@ _open = functools.cache(results.open_all)
 """Once in each worker."""
 
 
-def run(opening: tuple, hashes: tuple, task: Run | str):
+def run(opening: tuple, hashes: tuple, task):
     """One task: see :func:`golden.studies.results.run`.
 
     opening
@@ -24,7 +24,8 @@ def run(opening: tuple, hashes: tuple, task: Run | str):
     hashes
         Hashes of the contents of the files among them.
     """
-    _open(*opening)
+    if isinstance(task, Run) or (isinstance(task, str) and task not in results.AT_CONTEXT):
+        _open(*opening)
     return results.run(task)
 
 
