@@ -62,7 +62,7 @@ def by_hand(model, window, policy):
         "dense",
         "streaming:capacity=9",
         "voting:capacity=9,reserved=2",
-        "h2o:capacity=9",
+        "h2o:capacity=9,prompt_by=step",
         "topick:threshold=0.05,latency=3",
         "snapkv:capacity=12,window=4",
         "unicaim:heavy=9,reserved=8,top_k=5",

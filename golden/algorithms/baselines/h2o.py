@@ -17,6 +17,7 @@ from golden.algorithms.attention import (
     weighted_sum,
 )
 from golden.algorithms.cache import KVCache
+from golden.algorithms.prompt import probabilities
 
 _SLOT_BYTES = 4 + 4
 """A slot's accumulated score (float32) and its token's position."""
@@ -31,11 +32,22 @@ class H2OAttention(DecodeAttention):
     added, over all query heads of the group, its own token's included.
     ``per`` is "head", where each kv head evicts for itself, or "layer", where scores are summed
     over all heads and the token with the lowest leaves all of them.
+    ``prompt_by`` is "sum", where a dense prompt (:meth:`prefill`) is evicted at its end by the sums
+    of all its queries, as the authors' program does, or "step", where it is evicted token by token.
     ``scale`` multiplies the scores before the softmax; 1 / sqrt(d) when not given.
     """
 
-    def __init__(self, capacity: int, scale: float | None = None, per: str = "head") -> None:
+    def __init__(
+        self,
+        capacity: int,
+        scale: float | None = None,
+        per: str = "head",
+        prompt_by: str = "sum",
+    ) -> None:
         super().__init__()
+        if prompt_by not in ("sum", "step"):
+            raise ValueError(f"prompt_by must be sum or step, not {prompt_by}")
+        self._sums_prompt = prompt_by == "sum"
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}")
         if per not in ("head", "layer"):
@@ -62,6 +74,34 @@ class H2OAttention(DecodeAttention):
         self.rows = kv_heads * min(self._tokens, self._capacity)
         self.state_bytes = _SLOT_BYTES * self.rows
         return o
+
+    def prefill(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+        """A dense prompt; nothing is counted in ``traffic`` where its sums decide."""
+        if self._tokens or not self._sums_prompt:
+            super().prefill(q, k, v)
+            return
+        q, k, v = floats(q, k, v)
+        (kv_heads, n, _), kept = k.shape, min(k.shape[1], self._capacity)
+        sums = np.zeros((kv_heads, n), np.float64)
+        for _, p in probabilities(q, k, self._scale):
+            sums[:, : p.shape[2]] += grouped(p, kv_heads).sum(axis=(1, 2), dtype=np.float64)
+        ranks = sums.sum(axis=0, keepdims=True).repeat(kv_heads, 0) if self._per_layer else sums
+        ranks = np.where(np.arange(n) < n - self._newest, ranks, np.inf)
+        # The lowest go first, the oldest of equals.
+        order = np.argsort(ranks, axis=1, kind="stable")
+        slots = np.sort(order[:, n - kept :], axis=1)
+        if kept < n:
+            held = np.zeros((kv_heads, n), bool)
+            np.put_along_axis(held, slots, True, axis=1)
+            self.evicted += np.flatnonzero(~held.any(axis=0)).tolist()
+            # One more, which the next token's row will take.
+            slots = np.concatenate([slots, slots[:, -1:]], axis=1)
+        heads = np.arange(kv_heads)[:, None]
+        self._cache.append(k[heads, slots], v[heads, slots])
+        self._tokens, self._positions = n, slots
+        self._accumulated = sums[heads, slots].astype(k.dtype)
+        self.rows = kv_heads * kept
+        self.state_bytes = _SLOT_BYTES * self.rows
 
     def _join(self, k: np.ndarray, v: np.ndarray) -> None:
         """Put the new token into the last slot; there is one slot more than the capacity."""

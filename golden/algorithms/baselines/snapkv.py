@@ -64,6 +64,17 @@ class SnapKVAttention(DecodeAttention):
         self._tokens = 0
         self._observed = np.empty((0, 0), np.float32)  # [kv heads, earlier tokens]
 
+    def prefill(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+        """As :meth:`sequence`; only the prompt's last queries observe."""
+        q, k, v = floats(q, k, v)
+        unseen = max(min(self._earlier - self._tokens, q.shape[1]), 0)
+        if unseen:
+            self._cache.append(k[:, :unseen], v[:, :unseen])
+            self._tokens += unseen
+            self.rows = len(k) * len(self._cache)
+        if unseen < q.shape[1]:
+            self.sequence(q[:, unseen:], k[:, unseen:], v[:, unseen:])
+
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         q, k, v = floats(q, k, v)
         kv_heads, d = k.shape

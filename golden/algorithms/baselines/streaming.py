@@ -81,6 +81,23 @@ class StreamingAttention(DecodeAttention):
         self.rows = kv_heads * min(self._tokens, self._capacity)
         return o
 
+    def prefill(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+        """As :meth:`sequence`; the rows that are kept do not depend on the queries."""
+        n = k.shape[1]
+        if self._tokens or not n:
+            super().prefill(q, k, v)
+            return
+        _, k, v = floats(q, k, v)
+        self._tokens, window = n, self._capacity - self._sinks
+        self._cache.append(k[:, : self._capacity + 1], v[:, : self._capacity + 1])
+        late = np.arange(max(self._capacity, n - window), n)
+        slots = self._sinks + (late - self._capacity) % window
+        for rows, new in ((self._cache.k, k), (self._cache.v, v)):
+            rows[:, slots] = new[:, late]
+            rows[:, self._capacity :] = new[:, -1:]
+        self.evicted += range(self._sinks, n - window)
+        self.rows = len(k) * min(n, self._capacity)
+
     def _closer(self, keys: np.ndarray, evicted: int) -> np.ndarray:
         """The keys, where the sinks are as near to the new token as in a text without the evicted.
 

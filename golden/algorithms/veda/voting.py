@@ -37,6 +37,7 @@ from golden.algorithms.attention import (
     weighted_sum,
 )
 from golden.algorithms.cache import KVCache
+from golden.algorithms.prompt import probabilities
 from golden.veda.veda_core import VedaCore
 from golden.veda.voting_engine import weight
 
@@ -64,6 +65,25 @@ def cast_votes(
     votes = np.zeros(len(s), bool)
     votes[_oldest(s == s.min(), positions)] = True
     return votes, threshold
+
+
+def _votes_of(s: np.ndarray, first: int, a: float, b: float) -> np.ndarray:
+    """Votes that each token has from a run of queries, as :func:`cast_votes` of each query.
+
+    ``s`` [queries, tokens] are averaged scores of the queries at positions `first` on, which see
+    the tokens up to themselves.
+    """
+    s = s.astype(np.float64)
+    seen = first + 1 + np.arange(len(s))[:, None]
+    inside = np.arange(s.shape[1]) < seen
+    mean = s.sum(axis=1, keepdims=True) / seen
+    spread = np.sqrt(np.where(inside, np.square(s - mean), 0).sum(axis=1, keepdims=True) / seen)
+    threshold = a * mean - b * spread
+    votes = (s < threshold) & inside
+    (alone,) = np.nonzero(threshold[:, 0] < 0)
+    votes[alone] = False
+    votes[alone, np.where(inside[alone], s[alone], np.inf).argmin(axis=1)] = True
+    return votes.sum(axis=0)
 
 
 def count_votes(counts: np.ndarray, votes: np.ndarray) -> np.ndarray:
@@ -180,6 +200,26 @@ class VotingAttention(DecodeAttention):
         self.rows = kv_heads * len(self.positions)
         self.state_bytes = _SLOT_BYTES * len(self.positions)
         return o
+
+    def prefill(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+        """As :meth:`sequence`; a prompt that only votes is computed in blocks of queries.
+
+        Nothing is counted in ``traffic`` then.
+        """
+        n = q.shape[1]
+        if self._core is not None or self._tokens or n > self._prompt:
+            super().prefill(q, k, v)
+            return
+        q, k, v = floats(q, k, v)
+        counts = np.zeros(n, np.int64)
+        for first, p in probabilities(q, k, self._scale):
+            voters = slice(max(self._reserved - first, 0), None)
+            s = p.mean(axis=0)[voters]
+            counts[: s.shape[1]] += _votes_of(s, first + voters.start, self._a, self._b)
+        self._cache.append(k, v)
+        self._tokens, self.positions = n, np.arange(n)
+        self.votes = np.minimum(counts, MAX_VOTES).astype(np.uint16)
+        self.rows, self.state_bytes = len(k) * n, _SLOT_BYTES * n
 
     def _step_float(self, q, k, v, position: int) -> tuple[np.ndarray, int]:
         """o, and the number of slots attended to."""
