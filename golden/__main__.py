@@ -8,7 +8,8 @@ if __name__ == "__main__":
 import sys
 
 from golden.evaluation import commands as evaluation
-from golden.lm import commands, list_texts
+from golden.evaluation import list_texts
+from golden.lm import commands
 from golden.mistakes import FAILED, Parser, status_of
 from golden.studies import results
 from golden.studies.kllm_cost import command as kllm_cost
