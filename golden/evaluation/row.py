@@ -29,6 +29,8 @@ class Row:
         Geometric means over the windows; NaN where only reads were counted.
     delta
         Loss against dense attention, in nats a token, paired by window.
+    deltas
+        The same in each window.
     kl
         KL(dense || policy) of the next token's distribution, in nats.
     same
@@ -57,6 +59,7 @@ class Row:
     dense: float
     perplexity: float
     delta: Estimate
+    deltas: tuple[float, ...]
     kl: Estimate
     same: float
     right: float
@@ -78,6 +81,8 @@ class Row:
         for name in ESTIMATES:
             estimate = getattr(self, name)
             plain |= {name: estimate.mean, f"{name}_se": estimate.error}
+        if any(map(math.isnan, self.deltas)):
+            del plain["deltas"]
         numbers = {name: x for name, x in plain.items() if isinstance(x, float)}
         return {name: x for name, x in plain.items() if not math.isnan(numbers.get(name, 0.0))}
 
@@ -91,12 +96,18 @@ class Row:
                 error = content.get(f"{field.name}_se", math.nan)
                 value = Estimate(value, error, content["windows"])
             given[field.name] = value
+        given["deltas"] = tuple(content.get("deltas", [math.nan] * content["windows"]))
         return cls(**given)
+
+    def over(self, other: "Row") -> Estimate:
+        """Loss against another policy's, nats a token, paired by window."""
+        return Estimate.of(np.subtract(self.deltas, other.deltas).tolist())
 
 
 def row_of(policy: str, model: str, context: int, queries: int, scores: Sequence[Score]) -> Row:
     """The row of a policy's scores in windows of one size."""
     bits = scores[0].row_bits
+    deltas = [score.loss - score.dense for score in scores]
     return Row(
         policy=policy,
         model=model,
@@ -105,7 +116,8 @@ def row_of(policy: str, model: str, context: int, queries: int, scores: Sequence
         windows=len(scores),
         dense=float(np.exp(np.mean([score.dense for score in scores]))),
         perplexity=float(np.exp(np.mean([score.loss for score in scores]))),
-        delta=Estimate.of([score.loss - score.dense for score in scores]),
+        delta=Estimate.of(deltas),
+        deltas=tuple(deltas),
         kl=Estimate.of([score.kl for score in scores]),
         same=float(np.mean([score.same for score in scores])),
         right=float(np.mean([score.right for score in scores])),

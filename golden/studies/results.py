@@ -23,7 +23,7 @@ from golden.studies.study import PAPER, Claim, Study
 from golden.studies.trials import Choice, Chosen, Place, Task, Trial, rows_of, tasks_of
 from golden.studies.trials import run as run_task
 
-AT_CONTEXT: dict[str, Any] = {"topick": topick}
+AT_CONTEXT: dict[str, Any] = {"veda": veda, "topick": topick}
 """Those among them whose policies are tried at fixed contexts, on texts and models of their own."""
 EXPERIMENTS = {"veda": veda, "topick": topick, "lad": lad, "unicaim": unicaim, "kllm": kllm}
 

@@ -1,121 +1,106 @@
-"""VEDA, Fig. 8 left: perplexity against cache size for voting, H2O and StreamingLLM."""
+"""VEDA, Fig. 8 left: loss against cache size for voting, H2O and StreamingLLM."""
 
-from golden.evaluation.measure import measure
+import math
+from collections.abc import Mapping, Sequence
+
+from golden.evaluation.estimate import Decision, Estimate
 from golden.evaluation.plots import curves
-from golden.evaluation.policies import parse
-from golden.lm.text import shipped_prose
-from golden.studies.runs import Opened, Results, Run
+from golden.evaluation.row import Row
 from golden.studies.study import Claim, Picture, Study, Table, Verdict
+from golden.studies.trials import HELD_OUT, Choice, Chosen, Place, Trial, texts_of
 
-SIZES = (64, 96, 128, 192, 256, 384, 512)
-METHODS = {"voting": "voting", "h2o": "H2O", "streaming": "StreamingLLM"}
-OTHER_SIZES = (64, 128, 256)
-"""On the second text, and after a prompt."""
-PROMPT = 512
-PROTECTED = {"voting": "", "voting, first 32 kept": ",protect_reserved=true"}
+MODELS = ("smollm2", "qwen0.5b")
+TEXTS = HELD_OUT
+CONTEXT, QUERIES, WINDOWS = 2048, 64, 10
+SIZES = (102, 205, 410, 819)
+"""Tokens kept, from 5 to 40 % of the context."""
+LONG, LONG_WINDOWS = 4096, 10
+"""The paper's longest context."""
+TENTH = 10
+METHODS = {
+    "voting": "voting:capacity={},prefill=evict",
+    "H2O": "h2o:capacity={},prompt_by=step",
+    "StreamingLLM": "streaming:capacity={}",
+}
+"""As a language model is measured: each evicts from the first token on."""
+PROMPT = {
+    "voting": "voting:capacity={}",
+    "voting, first 32 kept": "voting:capacity={},protect_reserved=true",
+    "H2O": "h2o:capacity={}",
+    "H2O, by layer": "h2o:capacity={},per=layer",
+}
+"""After a dense prompt, which decides what is kept at its end."""
+MORE = {"StreamingLLM, positions of the cache": "streaming:capacity={},positions=cache"}
+ALL = (*METHODS.values(), *PROMPT.values(), *MORE.values())
+NEGLIGIBLE = math.log(1.02)
+"""Nats a token: two per cent of perplexity."""
 
 
-def runs(tokens: int) -> list[Run]:
-    return [
-        Run("dense", tokens),
-        *(Run(f"{name}:capacity={size}", tokens) for name in METHODS for size in SIZES),
-        Run("dense", tokens, PROMPT),
-        *(
-            Run(f"voting:capacity={size}{protected}", tokens, PROMPT)
-            for protected in PROTECTED.values()
-            for size in OTHER_SIZES
-        ),
+def place(model: str) -> Place:
+    return Place(model, CONTEXT, QUERIES, WINDOWS, TEXTS)
+
+
+def long(model: str) -> Place:
+    return Place(model, LONG, QUERIES, LONG_WINDOWS, TEXTS)
+
+
+def choices() -> list[Choice]:
+    return []
+
+
+def trials(chosen: Mapping[Choice, Sequence[Chosen]]) -> list[Trial]:
+    found = [
+        Trial(form.format(size), place(model)) for model in MODELS for form in ALL for size in SIZES
+    ]
+    return found + [
+        Trial(form.format(LONG // TENTH), long(model))
+        for model in MODELS
+        for form in METHODS.values()
     ]
 
 
-def extras(opened: Opened) -> dict:
-    """The same on another text, the prose about cranes that comes with the package."""
-    tokens = opened.tokenizer.encode(shipped_prose(), len(opened.tokens))
-
-    def score(policy: str) -> float:
-        return measure(parse(policy), opened.model, tokens).quality
-
-    by_method = {
-        name: [score(f"{name}:capacity={size}") for size in OTHER_SIZES] for name in METHODS
-    }
-    return {"tokens": len(tokens), "dense": score("dense")} | by_method
+def extras() -> dict:
+    return {"texts": texts_of(place(MODELS[0]))}
 
 
-def study(tokens: int, results: Results, extras: dict) -> Study:
-    dense = results[Run("dense", tokens)].quality
-    scores = {
-        name: [results[Run(f"{name}:capacity={size}", tokens)].quality for size in SIZES]
-        for name in METHODS
-    }
-    lowest, other_lowest = _voting_is_lowest(scores), _voting_is_lowest(extras)
-    tenth = min(SIZES, key=lambda size: abs(size - tokens / 10))
-    at_tenth = scores["voting"][SIZES.index(tenth)]
-    dense_after = results[Run("dense", tokens, PROMPT)].quality
-    after = {
-        name: [
-            results[Run(f"voting:capacity={size}{protected}", tokens, PROMPT)].quality
-            for size in OTHER_SIZES
-        ]
-        for name, protected in PROTECTED.items()
-    }
-    plain, kept = after.values()
-    claims = [
-        Claim(
-            "voting has the lowest perplexity at every cache size",
-            f"at {sum(lowest)} of {len(lowest)} sizes on this text, at {sum(other_lowest)} of"
-            f" {len(other_lowest)} on the other",
-            Verdict.of(*lowest, *other_lowest),
-            "the three are close together, and their order depends on the text",
-        ),
-        Claim(
-            "with a tenth of the length (4096) the loss is negligible",
-            f"{at_tenth / dense - 1:+.1%} at {tenth} of {tokens} tokens",
-            Verdict.of(at_tenth < 1.02 * dense),
-            "a tenth of a short context is few tokens, and a small model spreads its attention",
-        ),
-        Claim(
-            "the first 32 tokens cast no votes, which keeps attention sinks",
-            f"after a prompt of {PROMPT}: {plain[1]:.2f} with {OTHER_SIZES[1]} tokens,"
-            f" {kept[1]:.2f} if the first 32 are never evicted (dense {dense_after:.2f})",
-            Verdict.of(plain[1] < 1.02 * kept[1]),
-            "a token whose threshold is below 0 casts a single vote, so that many tokens have none"
-            " when the prompt ends, and ties then evict the oldest: the sink. The option"
-            " `protect_reserved` prevents it",
-        ),
-    ]
-    columns = ["tokens kept", *METHODS.values()]
+def study(
+    rows: Mapping[Trial, Row], chosen: Mapping[Choice, Sequence[Chosen]], extras: dict
+) -> Study:
     return Study(
         "veda",
         "VEDA: voting-based eviction (Fig. 8, left)",
-        f"Paper: Llama-2 7B, 1000 samples of PG-19, up to 4096 tokens. Here: {tokens} tokens,"
-        f" one window; dense {dense:.2f}. Speedup by eviction (Fig. 8, right), GOPS and tokens/s"
-        " (Table II): [speed](veda_speed.md).",
-        claims,
+        "Paper: Llama-2 7B, 1000 samples of PG-19, up to 4096 tokens. Here:"
+        f" {', '.join(MODELS)}; {WINDOWS} windows of {CONTEXT} tokens and {LONG_WINDOWS} of {LONG}"
+        f" of the held-out texts {', '.join(extras['texts'])}, of which the last {QUERIES} queries"
+        " are counted; the tokens before them reach the caches with dense attention's states. As"
+        " the paper measures language models, the caches are full from early on and evict token by"
+        " token. In its prefilling phase a prompt only votes, and is evicted down to the cache's"
+        " size at its end: a table of its own."
+        " Voting evicts a token from all heads of"
+        " a layer, H2O from a kv head, or by layer from all. Losses are against dense attention, in"
+        " nats a token, ± the standard error over the windows. Speedup by eviction (Fig. 8, right),"
+        " GOPS and tokens/s (Table II): [speed](veda_speed.md).",
+        [*(_lowest(rows, other) for other in ("H2O", "StreamingLLM")), _tenth(rows), _sinks(rows)],
         [
-            Table("Perplexity", columns, _rows(SIZES, scores)),
-            Table(
-                f"Perplexity on {extras['tokens']} tokens of prose about cranes, dense"
-                f" {extras['dense']:.2f}",
-                columns,
-                _rows(OTHER_SIZES, {name: extras[name] for name in METHODS}),
-            ),
-            Table(
-                f"Perplexity of {tokens - PROMPT} tokens after a prompt of {PROMPT} that only"
-                f" votes, dense {dense_after:.2f}",
-                ["tokens kept", *PROTECTED],
-                _rows(OTHER_SIZES, after),
-            ),
+            *(_table(rows, model, METHODS | MORE, "evicting token by token") for model in MODELS),
+            *(_table(rows, model, PROMPT, "after a dense prompt") for model in MODELS),
+            _long_table(rows),
         ],
         [
             Picture(
                 "veda",
-                "perplexity against cache size",
+                "loss against cache size",
                 lambda: curves(
                     SIZES,
-                    {label: scores[name] for name, label in METHODS.items()},
-                    "tokens kept in the cache",
-                    "perplexity",
-                    line=("dense", dense),
+                    {
+                        f"{name}, {model}": [
+                            _row(rows, METHODS[name], size, model).delta.mean for size in SIZES
+                        ]
+                        for model in MODELS
+                        for name in METHODS
+                    },
+                    f"tokens kept of {CONTEXT}",
+                    "loss over dense attention, nats a token",
                     log_x=True,
                 ),
             )
@@ -123,13 +108,91 @@ def study(tokens: int, results: Results, extras: dict) -> Study:
     )
 
 
-def _voting_is_lowest(scores: dict) -> list[bool]:
-    compared = zip(*(scores[name] for name in METHODS), strict=True)
-    return [voting < min(others) for voting, *others in compared]
+def _row(rows: Mapping[Trial, Row], form: str, size: int, model: str) -> Row:
+    return rows[Trial(form.format(size), place(model))]
 
 
-def _rows(sizes: tuple[int, ...], scores: dict[str, list[float]]) -> list[list[str]]:
-    return [
-        [str(size), *(f"{values[number]:.2f}" for values in scores.values())]
-        for number, size in enumerate(sizes)
-    ]
+def _lowest(rows: Mapping[Trial, Row], other: str) -> Claim:
+    decided = {
+        model: [
+            _row(rows, METHODS["voting"], size, model)
+            .over(_row(rows, METHODS[other], size, model))
+            .against(0)
+            for size in SIZES
+        ]
+        for model in MODELS
+    }
+    return Claim(
+        f"voting has a lower perplexity than {other} at every cache size",
+        "; ".join(
+            f"{model}: lower at {found.count(Decision.WITHIN)}, higher at"
+            f" {found.count(Decision.ABOVE)} of {len(SIZES)} sizes"
+            for model, found in decided.items()
+        ),
+        Verdict.measured(*(decision for found in decided.values() for decision in found)),
+        "by the 95 % interval of the difference, paired by window",
+    )
+
+
+def _tenth(rows: Mapping[Trial, Row]) -> Claim:
+    kept = LONG // TENTH
+    found = {
+        model: rows[Trial(METHODS["voting"].format(kept), long(model))].delta for model in MODELS
+    }
+    return Claim(
+        f"with a tenth of the length ({LONG}) the loss is negligible",
+        "; ".join(f"{model}: {_estimate(delta)} nats" for model, delta in found.items())
+        + f" with {kept} tokens",
+        Verdict.measured(*(delta.against(NEGLIGIBLE) for delta in found.values())),
+        "negligible is below 2 % of perplexity, 0.02 nats a token",
+    )
+
+
+def _sinks(rows: Mapping[Trial, Row]) -> Claim:
+    plain, kept = PROMPT["voting"], PROMPT["voting, first 32 kept"]
+    worse = {
+        (model, size): _row(rows, plain, size, model).over(_row(rows, kept, size, model))
+        for model in MODELS
+        for size in SIZES
+    }
+    middle = SIZES[len(SIZES) // 2]
+    return Claim(
+        "the first 32 tokens cast no votes, which keeps attention sinks",
+        f"after a dense prompt with {middle} tokens kept, against never evicting the first 32: "
+        + "; ".join(f"{model} {_estimate(worse[model, middle])} nats" for model in MODELS),
+        Verdict.measured(*(found.against(NEGLIGIBLE) for found in worse.values())),
+        "a token whose threshold is below 0 casts a single vote, so that many tokens have none when"
+        " the prompt ends, and ties then evict the oldest: the sink. The option `protect_reserved`"
+        " prevents it",
+    )
+
+
+def _table(rows: Mapping[Trial, Row], model: str, methods: Mapping[str, str], how: str) -> Table:
+    dense = _row(rows, METHODS["voting"], SIZES[0], model).dense
+    return Table(
+        f"{model}, {how}: loss at {CONTEXT} tokens by tokens kept (dense perplexity {dense:.2f})",
+        ["policy", *map(str, SIZES)],
+        [
+            [name, *(_estimate(_row(rows, form, size, model).delta) for size in SIZES)]
+            for name, form in methods.items()
+        ],
+    )
+
+
+def _long_table(rows: Mapping[Trial, Row]) -> Table:
+    kept = LONG // TENTH
+    return Table(
+        f"Loss at {LONG} tokens with {kept} kept",
+        ["policy", *MODELS],
+        [
+            [
+                name,
+                *(_estimate(rows[Trial(form.format(kept), long(model))].delta) for model in MODELS),
+            ]
+            for name, form in METHODS.items()
+        ],
+    )
+
+
+def _estimate(of: Estimate) -> str:
+    return f"{of.mean:+.3f} ± {of.error:.3f}"

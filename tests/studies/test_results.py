@@ -14,6 +14,7 @@ from golden.studies.results import EXPERIMENTS
 from tests.support.lm import tiny_llama
 
 TOKENS = 600
+WINDOWS = 3
 
 
 @pytest.fixture
@@ -24,18 +25,21 @@ def run(tmp_path, monkeypatch, call):
     model = tiny_llama.write_gguf(tmp_path / "tiny.gguf", tiny_llama.random_tensors())
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text(default_text()[:12000])
-    monkeypatch.setattr(veda, "SIZES", (64, 512))
     monkeypatch.setattr(lad, "BOUNDS", {8: lad.BOUNDS[8]})
     monkeypatch.setattr(lad, "DRIFT_STEPS", 160)
     monkeypatch.setattr(lad, "LENGTHS", (80, 160))
     monkeypatch.setattr(lad, "OTHER", {"centres": (8, "centres"), "codes": (8, lad.TILE)})
     monkeypatch.setattr(topick, "THRESHOLDS", (1e-2, 1e-1))
     monkeypatch.setattr(topick, "OPEN", "topick:threshold=1e-5..0.5")
-    monkeypatch.setattr(topick, "MODELS", (str(model),))
-    for name in ("TEXTS", "CHOICE_TEXTS"):
-        monkeypatch.setattr(topick, name, "text.txt")
-    for name, value in {"CONTEXT": 120, "QUERIES": 6, "WINDOWS": 3, "CHOICE_WINDOWS": 2}.items():
-        monkeypatch.setattr(topick, name, value)
+    for study in (topick, veda):
+        monkeypatch.setattr(study, "MODELS", (str(model),))
+        monkeypatch.setattr(study, "TEXTS", "text.txt")
+        for name, value in {"CONTEXT": 120, "QUERIES": 6, "WINDOWS": WINDOWS}.items():
+            monkeypatch.setattr(study, name, value)
+    monkeypatch.setattr(topick, "CHOICE_TEXTS", "text.txt")
+    monkeypatch.setattr(topick, "CHOICE_WINDOWS", 2)
+    for name, value in {"SIZES": (40, 80), "LONG": 200, "LONG_WINDOWS": WINDOWS}.items():
+        monkeypatch.setattr(veda, name, value)
     monkeypatch.setattr(unicaim, "SIZES", (96, 320))
     monkeypatch.setattr(unicaim, "WINDOWS", 2)
     monkeypatch.setattr(unicaim, "OTHER_WINDOWS", 1)
@@ -66,7 +70,7 @@ def test_every_experiment(run):
             paper = claim["paper"].replace("|", r"\|")
             assert f"| {paper} | {claim['ours']} | {claim['verdict']} |" in page
         for trial in content.get("trials", ()):
-            assert trial["row"]["perplexity"] > 1 and trial["row"]["windows"] == topick.WINDOWS
+            assert trial["row"]["perplexity"] > 1 and trial["row"]["windows"] == WINDOWS
         for measured in content.get("runs", ()):
             assert measured["perplexity"] > 1 and measured["traffic"]["dense_rows"] > 0
     index = Path("out/README.md").read_text()
@@ -75,7 +79,7 @@ def test_every_experiment(run):
     assert out.count("wrote ") == len(EXPERIMENTS) + 1
 
 
-@pytest.mark.parametrize("name", ["veda", "topick"])
+@pytest.mark.parametrize("name", ["kllm", "topick"])
 def test_one_experiment_leaves_the_others(run, name):
     """And the same data, measured again or kept, make the same files."""
     names, found = (f"{name}.svg", f"{name}.md", f"{name}.json"), []
