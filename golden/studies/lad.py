@@ -1,7 +1,7 @@
-"""LAD, Table II, Fig. 2 and Fig. 8: perplexity, locality of scores, reads, drift of the caches."""
+"""LAD, Table II, Fig. 2 and Fig. 8: loss, locality of scores, reads, drift of the caches."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,15 +9,23 @@ import numpy as np
 from golden.algorithms.lad.drift import Drift, measure_drift
 from golden.algorithms.lad.piecewise_exp import EIGHT_BOUNDS, PAPER_BOUNDS, THIRTEEN_BOUNDS
 from golden.algorithms.lad.rows import Rows, average, measure_rows
-from golden.evaluation.measure import Measurement, measure
 from golden.evaluation.plots import curves
-from golden.evaluation.policies import parse
-from golden.lm.text import shipped_prose
-from golden.studies.runs import Opened, Results, Run
-from golden.studies.study import Claim, Picture, Study, Table, Verdict
+from golden.evaluation.row import Row
+from golden.studies.study import Claim, Picture, Study, Table, Verdict, negligible
+from golden.studies.trials import HELD_OUT, Choice, Chosen, Place, Trial, hidden_inputs, texts_of
 
+MODELS = ("smollm2", "qwen0.5b")
+TEXTS, DRIFT_TEXT = HELD_OUT, "python-reference"
+CONTEXT, QUERIES, WINDOWS = 2048, 64, 10
 BOUNDS = {5: PAPER_BOUNDS, 8: EIGHT_BOUNDS, 13: THIRTEEN_BOUNDS}
 """By number of intervals; the paper shows five and does not say how many its figures have."""
+TILE = "codes,slack=0.0002"
+"""Identification and slack that the accelerator has by default."""
+WAYS = {
+    "centres": "centres",
+    "bounds": "bounds",
+    "codes, 6 bits, slack 2e-4": TILE,
+}
 DRIFT_STEPS = 2048
 DRIFTS: dict[str, dict[str, Any]] = {
     "FP32": {"storage": "float32"},
@@ -26,85 +34,65 @@ DRIFTS: dict[str, dict[str, Any]] = {
     "FP32, products in FP16, differences": {"arithmetic": "fp16"},
     "FP32, products in FP16, pairs": {"arithmetic": "fp16", "terms": "pairs"},
 }
-STORAGES = {
-    "FP16 caches": ",storage=float16",
-    "FP16, recomputed every 64 steps": ",storage=float16,refresh=64",
-}
-WAYS = ("centres", "bounds")
-TILE = "codes,slack=0.0002"
-"""Identification and slack that the accelerator has by default."""
-CODES = {
-    "codes, 6 bits": "codes",
-    "codes, 6 bits, slack 2e-4": TILE,
-    "codes, 4 bits": "codes,code_bits=4",
-    "codes, 6 bits, slack 2e-4, pairs in FP16": f"{TILE},terms=pairs,arithmetic=fp16",
-}
-OTHER = {
-    "centres": (8, "centres"),
-    "codes, 6 bits": (8, "codes"),
-    "codes, 6 bits, slack 2e-4": (8, TILE),
-    "codes, 4 bits": (8, "codes,code_bits=4"),
-    "codes, 6 bits, slack 2e-4, 13 intervals": (13, TILE),
-}
-"""Number of intervals and identification on the second text."""
 LENGTHS = (512, 1024, 2048, 4096)
 """Positions at which the rows of a step are counted."""
 ROWS: dict[str, dict[str, Any]] = {
     "centres": {"identification": "centres"},
     "codes, 6 bits, slack 2e-4": {"identification": "codes", "slack": 2e-4},
 }
-TOKENS_NEEDED = max(DRIFT_STEPS, *LENGTHS)
 
 
-def _policy(intervals: int, way: str) -> str:
+def place(model: str) -> Place:
+    return Place(model, CONTEXT, QUERIES, WINDOWS, TEXTS)
+
+
+def policy(intervals: int, way: str) -> str:
     bounds = "/".join(f"{bound:g}" for bound in BOUNDS[intervals])
-    return f"lad:bounds={bounds},identification={way}"
+    return f"lad:bounds={bounds},identification={WAYS[way]}"
 
 
-def runs(tokens: int) -> list[Run]:
-    policies = ["dense", *(_policy(intervals, way) for intervals in BOUNDS for way in WAYS)]
-    policies += [_policy(8, "centres") + storage for storage in STORAGES.values()]
-    policies += [_policy(8, way) for way in CODES.values()]
-    return [Run(policy, tokens) for policy in policies]
+def _tried() -> dict[tuple[int, str], str]:
+    """Policies by number of intervals and identification."""
+    pairs = [(intervals, "centres") for intervals in BOUNDS]
+    pairs += [(8, way) for way in WAYS if way != "centres"]
+    return {pair: policy(*pair) for pair in pairs}
 
 
-def extras(opened: Opened) -> dict:
-    """Drift of the caches and rows of a step on three layers; scores on another text."""
-    layers = [opened.model.config.layers * part // 10 for part in (1, 5, 9)]
-    context = opened.model.config.context
-    steps = min(DRIFT_STEPS, context)
-    lengths = [n for n in LENGTHS if n <= context]
-    seen: dict[tuple[int, str], np.ndarray] = {}
+def choices() -> list[Choice]:
+    return []
 
-    def observer(layer: int, name: str, array: np.ndarray) -> None:
-        if layer in layers and name in "qkv":
-            seen[layer, name] = array
 
-    opened.model.hidden(opened.all_tokens[: max(steps, *lengths)], observer=observer)
-    inputs = [[seen[layer, name] for name in "qkv"] for layer in layers]
+def trials(chosen: Mapping[Choice, Sequence[Chosen]]) -> list[Trial]:
+    return [Trial(text, place(model)) for model in MODELS for text in _tried().values()]
+
+
+def extras() -> dict:
+    """Drift of the caches and rows of a step, on three layers of the first model."""
+    length = max(DRIFT_STEPS, *LENGTHS)
+    inputs = hidden_inputs(Place(MODELS[0], length, 1, 1, DRIFT_TEXT), 0)
+    some = [inputs[len(inputs) * part // 10] for part in (1, 5, 9)]
+    layers = [[layer[name] for name in "qkv"] for layer in some]
+    short = [[x[:, :DRIFT_STEPS] for x in qkv] for qkv in layers]
     drifts = {
-        name: [
-            measure_drift(q[:, :steps], k[:, :steps], v[:, :steps], 32, **options)
-            for q, k, v in inputs
-        ]
+        name: [measure_drift(q, k, v, 32, **options) for q, k, v in short]
         for name, options in DRIFTS.items()
     }
     rows = {
         name: [
             dataclasses.asdict(average(same_length))
             for same_length in zip(
-                *(measure_rows(q, k, v, lengths, **options) for q, k, v in inputs), strict=True
+                *(measure_rows(q, k, v, LENGTHS, **options) for q, k, v in layers), strict=True
             )
         ]
         for name, options in ROWS.items()
     }
     return {
+        "texts": texts_of(place(MODELS[0])),
         "steps": drifts["FP32"][0].steps.tolist(),
         "drift": {name: _largest(some).tolist() for name, some in drifts.items()},
         "output": {name: _late_output(some) for name, some in drifts.items()},
         "rows": rows,
-        "query heads of a kv head": opened.model.config.heads // opened.model.config.kv_heads,
-        "other text": _other_text(opened),
+        "query heads of a kv head": len(some[0]["q"]) // len(some[0]["k"]),
     }
 
 
@@ -121,90 +109,14 @@ def _late_output(drifts: list[Drift]) -> float:
     return float(np.median([drift.output[late:] for drift in drifts]))
 
 
-def _other_text(opened: Opened) -> dict:
-    """Dense attention and the identifications on the prose about cranes, which is shorter."""
-    tokens = opened.tokenizer.encode(shipped_prose(), len(opened.tokens))
-    policies = {"dense": "dense"} | {name: _policy(*of) for name, of in OTHER.items()}
-    found = {
-        name: measure(parse(policy), opened.model, tokens).as_json()
-        for name, policy in policies.items()
-    }
-    return {"tokens": len(tokens), "policies": found}
-
-
-def study(tokens: int, results: Results, extras: dict) -> Study:
-    measured = {
-        (intervals, way): results[Run(_policy(intervals, way), tokens)]
-        for intervals in BOUNDS
-        for way in WAYS
-    }
-    dense = results[Run("dense", tokens)]
-    paper = {intervals: measured[intervals, "centres"] for intervals in BOUNDS}
-    off = {intervals: m.quality - dense.quality for intervals, m in paper.items()}
-    top = {intervals: m.figures for intervals, m in paper.items()}
-    scores = extras["other text"]["policies"]
-    other = scores["centres"]["perplexity"] - scores["dense"]["perplexity"]
-    group = extras["query heads of a kv head"]
-
-    def by_intervals(text) -> str:
-        listed = (f"{text(intervals)} with {intervals}" for intervals in BOUNDS)
-        return ", ".join(listed) + " intervals"
-
-    claims = [
-        Claim(
-            "perplexity equal to dense to the second decimal (Table II)",
-            by_intervals(lambda i: f"{off[i]:+.3f}")
-            + f" (dense {dense.quality:.3f}); on another text {other:+.3f} with 8",
-            Verdict.of(*(abs(difference) < 0.005 for difference in (*off.values(), other))),
-        ),
-        Claim(
-            "a score lies in its likeliest interval with more than 74 %, in the two likeliest"
-            " with more than 95 % (Fig. 2)",
-            by_intervals(lambda i: f"{top[i]['top 1']:.0%} and {top[i]['top 2']:.0%}"),
-            Verdict.of(
-                *(t["top 1"] > 0.74 and t["top 2"] > 0.95 for t in top.values()),
-            ),
-            "the narrower the intervals, the less a score remains in one",
-        ),
-        Claim(
-            "keys fall into few directional centres (|cos| > 0.98)",
-            f"{top[8]['centre share']:.0%} of the keys in view are centres",
-            Verdict.of(top[8]["centre share"] < 0.5),
-            "rotary positions turn every key by another angle; with them almost every key is its"
-            " own centre, so that identification reads nearly all of K. The paper's OPT models have"
-            " no rotation, its LLaMA2 models have",
-        ),
-        Claim(
-            "about 1 % of the positions get a wrong interval",
-            by_intervals(lambda i: f"{top[i]['false negatives']:.2%}"),
-            Verdict.of(*(t["false negatives"] <= 0.01 for t in top.values())),
-            "few, since centres that are the keys themselves give exact scores",
-        ),
-        Claim(
-            "more than 80 % of the active positions were active in the step before",
-            by_intervals(lambda i: f"{top[i]['hit ratio']:.0%}"),
-            Verdict.of(*(t["hit ratio"] > 0.8 for t in top.values())),
-        ),
-    ]
-    stored = {
-        (8, f"centres, {name}"): results[Run(_policy(8, "centres") + storage, tokens)]
-        for name, storage in STORAGES.items()
-    }
-    codes = {(8, name): results[Run(_policy(8, way), tokens)] for name, way in CODES.items()}
-    reads = [(m, way, intervals) for (intervals, way), m in (measured | stored | codes).items()]
-    reads_title = (
-        f"What is read (a row counts once for the {group} query heads of a kv head, if one of them"
-        " needs it; codes count besides, so K may exceed 100 %)"
-    )
+def study(
+    rows: Mapping[Trial, Row], chosen: Mapping[Choice, Sequence[Chosen]], extras: dict
+) -> Study:
     drifts = extras["drift"]
-    largest = {name: max(y) for name, y in drifts.items()}
-    claims += [
-        _drift_claim(largest, stored, dense),
-        _rows_claim(extras["rows"]),
-    ]
     drift_title = (
         f"Error of the caches A to F over {extras['steps'][-1]} steps against float64 recomputed"
-        " from their definition, and of the output by it (median of the last quarter of the steps)"
+        " from their definition, and of the output by it (median of the last quarter of the"
+        f" steps); {MODELS[0]}, three layers, {DRIFT_TEXT}"
     )
     drift_rows = [
         [name, f"{max(y):.2e}", f"{y[-1]:.2e}", f"{extras['output'][name]:.2e}"]
@@ -213,16 +125,17 @@ def study(tokens: int, results: Results, extras: dict) -> Study:
     return Study(
         "lad",
         "LAD: locality aware decoding (Table II, Fig. 2, Fig. 8)",
-        "Paper: OPT 2.7B to LLaMA2 13B, lengths of 512 to 4096. Here:"
-        f" {tokens} tokens, one window; dense {dense.quality:.3f}. `bounds` and"
-        " `codes` are this project's own identifications: `bounds` misses no active position,"
-        " `codes` takes scores from a copy of K in 6 bits or 4. Slack lets a mode's line be used"
-        " where it is still within 2e-4 of exp.",
-        claims,
+        f"Paper: OPT 2.7B to LLaMA2 13B, lengths of 512 to 4096. Here: {', '.join(MODELS)};"
+        f" {WINDOWS} windows of {CONTEXT} tokens of the held-out texts"
+        f" {', '.join(extras['texts'])}. Each prompt is attended to densely, and its scores are"
+        f" counted; LAD serves the last {QUERIES} queries in every layer. Losses are against dense"
+        " attention, in nats a token, ± the standard error over the windows. `bounds` and `codes` are this project's own"
+        " identifications: `bounds` misses no active position, `codes` takes scores from a copy of"
+        " K in 6 bits. Slack lets a mode's line be used where it is still within 2e-4 of exp.",
+        [*_claims(rows), _drift_claim(drifts, extras["output"]), _rows_claim(extras["rows"])],
         [
-            Table.of(reads_title, reads, ("intervals", "{0[2]}"), *READS),
-            _other_table(extras["other text"]),
-            _rows_table(extras["rows"], group),
+            *(_table(rows, model) for model in MODELS),
+            _rows_table(extras["rows"], extras["query heads of a kv head"]),
             Table(drift_title, ["caches", "largest", "at the end", "output"], drift_rows),
         ],
         [
@@ -230,56 +143,106 @@ def study(tokens: int, results: Results, extras: dict) -> Study:
                 "lad_drift",
                 "error of the caches against the number of steps",
                 lambda: curves(
-                    extras["steps"],
-                    drifts,
-                    "step",
-                    "relative error of the caches",
-                    log_y=True,
+                    extras["steps"], drifts, "step", "relative error of the caches", log_y=True
                 ),
             )
         ],
     )
 
 
-def _share_read(name: str) -> Callable[[tuple], str]:
-    """Bytes of K or V that a measurement has read, of dense attention's."""
-    return lambda row: f"{getattr(row[0].traffic, name) / (row[0].traffic.dense_bytes / 2):.1%}"
+def _claims(rows: Mapping[Trial, Row]) -> list[Claim]:
+    """Of the paper's identification, on each model."""
+
+    def told(text: Callable[[Row], str], intervals: Sequence[int] = tuple(BOUNDS)) -> str:
+        return "; ".join(
+            f"{model}: "
+            + ", ".join(
+                f"{text(rows[Trial(policy(i, 'centres'), place(model))])} with {i}"
+                for i in intervals
+            )
+            + " intervals"
+            for model in MODELS
+        )
+
+    def each(intervals: Sequence[int] = tuple(BOUNDS)) -> list[Row]:
+        return [rows[Trial(policy(i, "centres"), place(m))] for m in MODELS for i in intervals]
+
+    def figures(name: str, intervals: Sequence[int] = tuple(BOUNDS)) -> list[float]:
+        return [row.figures[name] for row in each(intervals)]
+
+    return [
+        Claim(
+            "perplexity equal to dense to the second decimal (Table II)",
+            told(lambda row: f"{row.delta.mean:+.4f} ± {row.delta.error:.4f} nats"),
+            Verdict.measured(*(negligible(row.delta, EQUAL) for row in each())),
+            f"equal is within ± {EQUAL} nats a token, 0.005 of a perplexity of 16, by the 95 %"
+            " interval",
+        ),
+        Claim(
+            "a score lies in its likeliest interval with more than 74 %, in the two likeliest"
+            " with more than 95 % (Fig. 2)",
+            told(lambda row: f"{row.figures['top 1']:.1%} and {row.figures['top 2']:.1%}"),
+            Verdict.of(
+                *(top > 0.74 for top in figures("top 1", [5])),
+                *(top > 0.95 for top in figures("top 2", [5])),
+            ),
+            "judged with the five intervals that the figure shows; the narrower the intervals, the"
+            " less a score remains in one",
+        ),
+        Claim(
+            "keys fall into few directional centres (|cos| > 0.98)",
+            told(lambda row: f"{row.figures['centre share']:.0%} of the keys are centres", [8]),
+            Verdict.of(*(share < 0.5 for share in figures("centre share", [8]))),
+            "rotary positions turn every key by another angle; where keys have large biases, as in"
+            " Qwen2's, some heads' keys still have one direction. The paper's OPT models have no"
+            " rotation, its LLaMA2 models have",
+        ),
+        Claim(
+            "about 1 % of the positions get a wrong interval",
+            told(lambda row: f"{row.figures['false negatives']:.2%}"),
+            Verdict.of(*(share <= 0.01 for share in figures("false negatives"))),
+            "where nearly every key is its own centre, as in SmolLM2, this says little: such"
+            " centres give exact scores",
+        ),
+        Claim(
+            "more than 80 % of the active positions were active in the step before",
+            told(lambda row: f"{row.figures['hit ratio']:.0%}"),
+            Verdict.of(*(share > 0.8 for share in figures("hit ratio"))),
+        ),
+    ]
 
 
-READS = (
-    ("identification", "{0[1]}"),
-    ("perplexity", "{0[0].quality:.3f}"),
-    ("output error", "{0[0].error:.2%}"),
-    ("active share", "{0[0].figures[active share]:.1%}"),
-    ("false negatives", "{0[0].figures[false negatives]:.2%}"),
-    ("updates a step and head", "{0[0].figures[updates]:.1f}"),
-    ("K read", _share_read("k_bytes")),
-    ("V read", _share_read("v_bytes")),
-    ("beside, of dense K and V", "{0[0].figures[side bytes]:.1%}"),
-)
-"""Columns of a measurement and its name."""
+EQUAL = 0.0003
+"""Nats a token: half of the second decimal of a perplexity of 16."""
 
 
-def _other_table(other: dict) -> Table:
-    """The same columns on the second text."""
-    found = {name: Measurement.from_json(of) for name, of in other["policies"].items()}
-    dense = ["dense", f"{found.pop('dense').quality:.3f}", *["-"] * (len(READS) - 2)]
-    title = (
-        "Eight intervals (thirteen in the last row) on another text, the prose about cranes that"
-        f" comes with the package ({other['tokens']} tokens)"
+def _table(rows: Mapping[Trial, Row], model: str) -> Table:
+    here = {pair: rows[Trial(text, place(model))] for pair, text in _tried().items()}
+    dense = next(iter(here.values())).dense
+    return Table.of(
+        f"{model}, dense perplexity {dense:.2f} (rows of each query head alone; codes count"
+        " besides, so that more than K may be read)",
+        here.items(),
+        ("intervals", "{0[0][0]}"),
+        ("identification", "{0[0][1]}"),
+        ("Δ nats", "{0[1].delta.mean:+.4f} ± {0[1].delta.error:.4f}"),
+        ("KL", "{0[1].kl.mean:.4f}"),
+        ("active share", "{0[1].figures[active share]:.1%}"),
+        ("false negatives", "{0[1].figures[false negatives]:.2%}"),
+        ("updates a step and head", "{0[1].figures[updates]:.1f}"),
+        ("K fewer", "{0[1].k_times_fewer.mean:.2f}"),
+        ("V fewer", "{0[1].v_times_fewer.mean:.2f}"),
+        ("both", "{0[1].times_fewer.mean:.2f}"),
+        ("both, shared", "{0[1].times_fewer_shared.mean:.2f}"),
     )
-    table = Table.of(title, [(m, name) for name, m in found.items()], *READS)
-    return dataclasses.replace(table, rows=[dense, *table.rows])
 
 
-def _drift_claim(largest: dict, stored: dict, dense: Measurement) -> Claim:
+def _drift_claim(drifts: dict[str, list[float]], output: dict[str, float]) -> Claim:
     return Claim(
         "caches updated step by step in FP16 serve the decoding",
-        "largest relative error of a cache "
-        + "; ".join(f"{value:.1e} with {name}" for name, value in largest.items())
-        + "; perplexity with eight intervals "
-        + ", ".join(f"{m.quality:.2f} with {name[1][9:]}" for name, m in stored.items()),
-        Verdict.of(*(abs(m.quality - dense.quality) < 0.1 for m in stored.values())),
+        "largest relative error of a cache, and of the output: "
+        + "; ".join(f"{max(y):.1e}, {output[name]:.1e} with {name}" for name, y in drifts.items()),
+        Verdict.of(*(output[name] < 0.01 for name in DRIFTS if name.startswith("FP16"))),
         "qA − mB + C is a small difference of large terms, which amplifies the caches' errors"
         " about tenfold; FP32 caches, the default here, do not have the problem. With products in"
         " FP16 eq. 6's differences drift even then; old terms taken out exactly do not",

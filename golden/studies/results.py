@@ -23,7 +23,7 @@ from golden.studies.study import PAPER, Claim, Study
 from golden.studies.trials import Choice, Chosen, Place, Task, Trial, rows_of, tasks_of
 from golden.studies.trials import run as run_task
 
-AT_CONTEXT: dict[str, Any] = {"veda": veda, "topick": topick}
+AT_CONTEXT: dict[str, Any] = {"veda": veda, "topick": topick, "lad": lad}
 """Those among them whose policies are tried at fixed contexts, on texts and models of their own."""
 EXPERIMENTS = {"veda": veda, "topick": topick, "lad": lad, "unicaim": unicaim, "kllm": kllm}
 
@@ -99,7 +99,7 @@ def _from_first_token(
     """Studies of texts that are read from their first token on, under a policy all the time."""
     tokens = arguments.tokens
     wanted = dict.fromkeys(run for name in names for run in EXPERIMENTS[name].runs(tokens))
-    needed = max([lad.TOKENS_NEEDED, unicaim.TOKENS_NEEDED, *(run.tokens for run in wanted)])
+    needed = max([unicaim.TOKENS_NEEDED, *(run.tokens for run in wanted)])
     open_all(arguments.model, arguments.text, tokens, needed)
     context = _input().model.config.context
     if tokens > context:

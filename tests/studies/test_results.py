@@ -25,13 +25,13 @@ def run(tmp_path, monkeypatch, call):
     model = tiny_llama.write_gguf(tmp_path / "tiny.gguf", tiny_llama.random_tensors())
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text(default_text()[:12000])
-    monkeypatch.setattr(lad, "BOUNDS", {8: lad.BOUNDS[8]})
+    monkeypatch.setattr(lad, "BOUNDS", {n: lad.BOUNDS[n] for n in (5, 8)})
+    monkeypatch.setattr(lad, "DRIFT_TEXT", "text.txt")
     monkeypatch.setattr(lad, "DRIFT_STEPS", 160)
     monkeypatch.setattr(lad, "LENGTHS", (80, 160))
-    monkeypatch.setattr(lad, "OTHER", {"centres": (8, "centres"), "codes": (8, lad.TILE)})
     monkeypatch.setattr(topick, "THRESHOLDS", (1e-2, 1e-1))
     monkeypatch.setattr(topick, "OPEN", "topick:threshold=1e-5..0.5")
-    for study in (topick, veda):
+    for study in (topick, veda, lad):
         monkeypatch.setattr(study, "MODELS", (str(model),))
         monkeypatch.setattr(study, "TEXTS", "text.txt")
         for name, value in {"CONTEXT": 120, "QUERIES": 6, "WINDOWS": WINDOWS}.items():
