@@ -276,7 +276,7 @@ def _score(dense: DenseRun, log_p, counters: list[_Counter], model: Llama, start
 
 
 def _log_probabilities(model: Llama, hidden: np.ndarray) -> np.ndarray:
-    """Of the next token, float32 [query, vocab], summed in float64."""
+    """Logarithms for the next token, float32 [query, vocab], summed in float64."""
     parts = []
     for first in range(0, len(hidden), _ROWS):
         logits = model.logits(hidden[first : first + _ROWS]).astype(np.float64)

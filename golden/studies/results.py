@@ -24,7 +24,7 @@ from golden.studies.trials import Choice, Chosen, Place, Task, Trial, rows_of, t
 from golden.studies.trials import run as run_task
 
 AT_CONTEXT: dict[str, Any] = {"veda": veda, "topick": topick, "lad": lad}
-"""Those among them whose policies are tried at fixed contexts, on texts and models of their own."""
+"""Those among them whose policies are tried at fixed contexts, on texts and models they name."""
 EXPERIMENTS = {"veda": veda, "topick": topick, "lad": lad, "unicaim": unicaim, "kllm": kllm}
 
 _opened: Opened | None = None

@@ -287,7 +287,7 @@ def lost_rows(model):
 
 @pytest.mark.parametrize("task", ["retrieval", "agreement"])
 def test_tables_of_other_tasks(run, task):
-    """A tiny model finds no number, but every column has its figures."""
+    """A tiny model cannot answer, but every column has its figures."""
     line = f"--text one.txt --context 400 --queries 5 --task {task} --policy dense --json"
     status, out, err = run(line)
     assert status == 0, err

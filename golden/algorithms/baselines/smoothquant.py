@@ -21,7 +21,7 @@ NORMS = {"attn": "attn_norm", "ffn": "ffn_norm"}
 """The inputs that are smoothed, and the norms that make them."""
 
 _LEAST = 1e-5
-"""Of a scale and of a weight's magnitude, so that channels without either stay finite."""
+"""A scale's and a weight's least magnitude, so that channels without either stay finite."""
 
 
 class SmoothQuantLlama(RoundToNearestLlama):

@@ -30,7 +30,7 @@ from golden.algorithms.topick.quantise import QuantisedCache
 _QUERY_BLOCK = 128
 
 _STEPS = ((0, 0.0), (2 / 24, 0.2), (3 / 24, 0.4), (5 / 24, 0.8), (11 / 24, 1.4))
-"""Depth of a layer from which on it prunes so many times the average share of tokens."""
+"""Depth of a layer from which on it prunes that multiple of the average share of tokens."""
 
 _ROUNDING = 1e-9
 """So that 0.3 of 10 is 3."""
@@ -59,7 +59,7 @@ class Cascade:
         self._runs: dict[tuple[int, int], tuple[int, np.ndarray, np.ndarray]] = {}
 
     def enter(self, layer: int, start: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of the run at position ``start``; raises ``ValueError`` if the layer before had another.
+        """Importances and kept tokens for the run at position ``start``.
 
         :raises ValueError: if the layer before did not take the same run.
         """
@@ -91,7 +91,7 @@ class SpAttenAttention(DecodeAttention):
     prompt
         Tokens at the start that are attended to densely, in all bits.
     calibration, headroom
-        Of the scales (``QuantisedCache``).
+        Options of the scales (``QuantisedCache``).
     scale
         Multiplies the scores before the softmax; 1 / sqrt(d) when not given.
     cascade, layer
