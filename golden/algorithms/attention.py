@@ -194,6 +194,8 @@ class DenseAttention(DecodeAttention):
     ``scale`` multiplies the scores before the softmax; 1 / sqrt(d) when not given.
     """
 
+    _window: int | None = None
+
     def __init__(self, scale: float | None = None) -> None:
         super().__init__()
         self._scale = scale
@@ -205,7 +207,7 @@ class DenseAttention(DecodeAttention):
     def prefill(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
         _, k, v = floats(q, k, v)
         self._cache.append(k, v)
-        self.rows = len(k) * len(self._cache)
+        self.rows = len(k) * self._seen(len(self._cache))
 
     def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """All tokens at once as matrix products, equal to stepping; more tokens may follow."""
@@ -221,16 +223,36 @@ class DenseAttention(DecodeAttention):
         for first in range(0, tokens, _QUERY_BLOCK):
             last = min(first + _QUERY_BLOCK, tokens)
             end = start + last
-            future = np.arange(end) > np.arange(start + first, end)[:, None]
+            begin = start + first + 1 - self._seen(start + first + 1)
+            rows, queries = np.arange(begin, end), np.arange(start + first, end)[:, None]
+            unseen = rows > queries
+            if self._window is not None:
+                unseen |= rows <= queries - self._window
             for kv in range(kv_heads):
-                scores = q[kv, :, first:last] @ self._cache.k[kv, :end].T
-                scores[:, future] = -np.inf
+                scores = q[kv, :, first:last] @ self._cache.k[kv, begin:end].T
+                scores[:, unseen] = -np.inf
                 scores -= scores.max(axis=-1, keepdims=True)
                 np.exp(scores, out=scores)
                 total = scores.sum(axis=-1, keepdims=True)
-                o[kv, :, first:last] = scores @ self._cache.v[kv, :end] / total
-        rows = kv_heads * (tokens * start + tokens * (tokens + 1) // 2)
-        self.traffic.read(rows, rows, d)
-        self.traffic.dense(rows, d)
-        self.rows = kv_heads * len(self._cache)
+                o[kv, :, first:last] = scores @ self._cache.v[kv, begin:end] / total
+        read = kv_heads * sum(map(self._seen, range(start + 1, start + tokens + 1)))
+        self.traffic.read(read, read, d)
+        self.traffic.dense(read, d)
+        self.rows = kv_heads * self._seen(len(self._cache))
         return o.reshape(heads, tokens, d)
+
+    def _seen(self, tokens: int) -> int:
+        """Number of tokens, of the first `tokens`, that the last of these sees."""
+        return tokens if self._window is None else min(tokens, self._window)
+
+
+class WindowAttention(DenseAttention):
+    """Softmax attention over the last ``window`` tokens, a token's own included.
+
+    The local layers of a model have it, such as Gemma 3's. Rows before the window are neither read
+    nor held, nor would dense attention of such a layer read them.
+    """
+
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self._window = window

@@ -12,13 +12,16 @@ import numpy as np
 
 from golden import FailedError, InputError
 from golden.files import check_writable, file_sha256, json_text
+from golden.lm.architectures import read_weights
 from golden.lm.capture import capture
+from golden.lm.gguf_file import GGUFFile
+from golden.lm.gguf_tokenizer import read_tokenizer
 from golden.lm.model import Llama
 from golden.lm.models import DEFAULT, MODELS, catalogue, model_path
 from golden.lm.perplexity import CONTEXT, perplexity
 from golden.lm.text import first_tokens, read_text, text_source
-from golden.lm.tokenizer import Tokenizer, read_tokenizer
-from golden.lm.weights import GGUFFile, read_weights
+from golden.lm.tokenizer import Tokenizer
+from golden.lm.weights import Config
 from golden.trace import save
 
 _NUMBER = re.compile("[0-9]{1,9}")
@@ -78,10 +81,8 @@ def run_trace(arguments: argparse.Namespace) -> None:
     chosen = None if arguments.layers is None else _parse_layers(arguments.layers)
     text, source = read_text(arguments.text)
     model, tokenizer, about = open_model(arguments.model)
-    count = model.config.layers
-    layers = chosen or sorted({count // 10, count // 2, count * 9 // 10})
-    if max(layers) >= count:
-        raise InputError(f"--layers: the model has layers 0 to {count - 1}, so not {max(layers)}")
+    layers = chosen or _spread_layers(model.config)
+    _check_layers(layers, model.config, arguments.tokens)
     if arguments.tokens > model.config.context:
         raise InputError(
             f"--tokens: the model sees at most {model.config.context} tokens,"
@@ -203,6 +204,26 @@ def at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def _spread_layers(config: Config) -> list[int]:
+    """An early, a middle and a late one of the layers that see all tokens."""
+    whole = [layer for layer in range(config.layers) if config.window(layer) is None]
+    whole = whole or [*range(config.layers)]
+    return sorted({whole[len(whole) * tenths // 10] for tenths in (1, 5, 9)})
+
+
+def _check_layers(layers: list[int], config: Config, tokens: int) -> None:
+    if max(layers) >= config.layers:
+        last = config.layers - 1
+        raise InputError(f"--layers: the model has layers 0 to {last}, so not {max(layers)}")
+    for layer in layers:
+        window = config.window(layer)
+        if window is not None and tokens > window:
+            raise InputError(
+                f"--layers: layer {layer} sees a window of {window} tokens, and a trace has none;"
+                f" give --tokens {window} or fewer, or another layer"
+            )
 
 
 def _parse_layers(text: str) -> list[int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from golden.algorithms.attention import grouped
-from golden.lm.model import Llama, rms_norm, rope, rope_angles, silu
+from golden.lm.model import Llama, biased, rms_norm, rope, rope_angles, silu
 from golden.lm.progress import Progress, counted
 from golden.lm.weights import Config, Layer
 
@@ -63,7 +63,7 @@ def layer_gradients(
         tokens = np.concatenate([np.asarray(sample, np.int64) for sample in group])
         positions = np.arange(len(tokens))  # rotary encoding is relative, so they may go on
         angles = rope_angles(positions, c.rope_dims, c.rope_base, model.weights.rope_factors)
-        x, passes = model.weights.embedding[tokens], []
+        x, passes = model.embed(tokens), []
         for index in range(c.layers):
             passes.append(LayerPass(c, model.weights.layers[index], x, angles, parts))
             x = passes[-1].result
@@ -132,7 +132,10 @@ class LayerPass:
 
     ``result`` is the layer's, [token, dim], for `x` of the samples in `parts`; ``inputs`` has what
     is multiplied, [token, K], names as in :func:`activation_gradients`, and ``products`` the
-    results [token, N] by the names of the matrices.
+    results [token, N] by the names of the matrices, before biases, which queries, keys and values
+    may have.
+
+    :raises ValueError: for layers of another kind than Llama's and Qwen2's.
     """
 
     def __init__(
@@ -145,13 +148,15 @@ class LayerPass:
         rounding: Rounding = Rounding(),
     ) -> None:
         c = config
+        if c.beyond_llama:
+            raise ValueError(f"gradients are of layers like Llama's, without {c.beyond_llama}")
         self._layer, self._eps, self._angles, self._parts = layer, c.norm_eps, angles, parts
         self._rounding = rounding
         n, self._x = self._normalised("attn", x, layer.attn_norm)
         q, k, v = (n @ w for w in (layer.wq, layer.wk, layer.wv))
         self.inputs = {"attn": n}
         self.products = {"wq": q, "wk": k, "wv": v}
-        q, k, v = (_heads(product, c.d) for product in (q, k, v))
+        q, k, v = (_heads(biased(layer, name, self.products[name]), c.d) for name in self.products)
         self._q, self._k, self._v = rounding.heads(rope(q, angles), rope(k, angles), v)
         o = np.empty_like(self._q)
         self._p = []

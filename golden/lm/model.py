@@ -1,9 +1,10 @@
 """The forward pass of a Llama-family model, in float32 NumPy.
 
 One layer at a time over all tokens: x += Wo attention(rope(Wq n), rope(Wk n), Wv n) with
-n = rms_norm(x), then x += Wdown (silu(Wgate m) * Wup m) with m = rms_norm(x). Source: Touvron et
-al., "LLaMA: Open and Efficient Foundation Language Models", arXiv:2302.13971, and GQA,
-arXiv:2305.13245.
+n = rms_norm(x), then x += Wdown (silu(Wgate m) * Wup m) with m = rms_norm(x). Products may have a
+bias and a norm, and the gate another activation, as the layer's and the model's data say. Source:
+Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", arXiv:2302.13971, and GQA,
+arXiv:2305.13245; for other architectures see :mod:`golden.lm.architectures`.
 """
 
 import copy
@@ -13,7 +14,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tqdm import tqdm
 
-from golden.algorithms.attention import DecodeAttention, DenseAttention, SequenceAttention
+from golden.algorithms.attention import (
+    DecodeAttention,
+    DenseAttention,
+    SequenceAttention,
+    WindowAttention,
+)
 from golden.lm.weights import Layer, Weights
 
 Observer = Callable[[int, str, np.ndarray], None]
@@ -44,28 +50,55 @@ class Llama:
         [head, token, d], ``k`` and ``v`` [kv head, token, d] (after RoPE) and ``down``
         [token, ffn] (what Wdown multiplies). ``progress`` names a progress bar on stderr.
         """
-        c = self.config
+        c, activate = self.config, ACTIVATIONS[self.config.activation]
         attentions = attentions or self.dense()
-        positions = np.arange(start, start + len(tokens))
-        angles = rope_angles(positions, c.rope_dims, c.rope_base, self.weights.rope_factors)
+        angles = self.angles(np.arange(start, start + len(tokens)))
         observe = observer or (lambda layer, name, array: None)
-        x = self.weights.embedding[np.asarray(tokens)]
+        x = self.embed(tokens)
         for index in tqdm(range(c.layers), desc=progress, unit="layer", disable=progress is None):
             layer = self.weights.layers[index]
             n = self.normalise(x, layer.attn_norm)
-            multiply = self.products(index, layer)
-            q = rope(_heads(multiply("wq", n), c.d), angles)
-            k = rope(_heads(multiply("wk", n), c.d), angles)
+            multiply = self._finished(layer, self.products(index, layer))
+            q = rope(_heads(multiply("wq", n), c.d), angles[index])
+            k = rope(_heads(multiply("wk", n), c.d), angles[index])
             v = _heads(multiply("wv", n), c.d)
             for name, array in (("attn", n), ("q", q), ("k", k), ("v", v)):
                 observe(index, name, array)
             o = attentions[index].sequence(q, k, v).astype(np.float32, copy=False)
             x = x + multiply("wo", o.transpose(1, 0, 2).reshape(len(tokens), -1))
             m = self.normalise(x, layer.ffn_norm)
-            inner = silu(multiply("gate", m)) * multiply("up", m)
+            inner = activate(multiply("gate", m)) * multiply("up", m)
             observe(index, "down", inner)
             x = x + multiply("down", inner)
         return self.normalise(x, self.weights.norm)
+
+    def embed(self, tokens: Sequence[int] | np.ndarray) -> np.ndarray:
+        """What the first layer gets, float32 [token, dim]."""
+        return self.weights.embedding[np.asarray(tokens)] * np.float32(self.config.embedding_scale)
+
+    def angles(self, positions: np.ndarray) -> list[np.ndarray]:
+        """:func:`rope_angles` of each layer; layers of one kind share an array."""
+        c = self.config
+        usual = rope_angles(positions, c.rope_dims, c.rope_base, self.weights.rope_factors)
+        if c.local is None:
+            return [usual] * c.layers
+        local = rope_angles(positions, c.rope_dims, c.local.rope_base)
+        return [usual if c.window(layer) is None else local for layer in range(c.layers)]
+
+    def _finished(
+        self, layer: Layer, multiply: Callable[[str, np.ndarray], np.ndarray]
+    ) -> Callable[[str, np.ndarray], np.ndarray]:
+        """`multiply` with the layer's bias and norm of each product."""
+
+        def finished(name: str, x: np.ndarray) -> np.ndarray:
+            y = biased(layer, name, multiply(name, x))
+            if name in layer.norms:
+                gain = layer.norms[name]
+                y = rms_norm(y.reshape(len(y), -1, len(gain)), gain, self.config.norm_eps)
+                y = y.reshape(len(x), -1)
+            return y
+
+        return finished
 
     def normalise(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
         """RMSNorm of hidden states [token, dim]; a model whose products normalise overrides it."""
@@ -87,12 +120,28 @@ class Llama:
         return hidden @ self.weights.output
 
     def dense(self) -> list[DecodeAttention]:
-        """A fresh attention for each layer."""
+        """A fresh attention of the model's own for each layer."""
         return [self.attention_of(layer) for layer in range(self.config.layers)]
 
+    def attentions(
+        self, policy: Callable[[int], Sequence[DecodeAttention]]
+    ) -> list[DecodeAttention]:
+        """Attentions of all layers, by a policy where they see all tokens.
+
+        ``policy(count)`` gives fresh ones for that many layers, in their order. Layers that see a
+        window of tokens have the model's own: policies say which of all tokens a layer reads.
+        """
+        windows = [self.config.window(layer) for layer in range(self.config.layers)]
+        chosen = iter(policy(windows.count(None)))
+        return [
+            next(chosen) if window is None else self.attention_of(layer)
+            for layer, window in enumerate(windows)
+        ]
+
     def attention_of(self, layer: int) -> DecodeAttention:
-        """A fresh attention of one layer, all of it; a model that quantises it overrides this."""
-        return DenseAttention()
+        """A fresh attention of one layer; a model that quantises it overrides this."""
+        window = self.config.window(layer)
+        return DenseAttention() if window is None else WindowAttention(window)
 
 
 def generate(
@@ -105,17 +154,7 @@ def generate(
 
     All layers are held in memory while it runs (four bytes a weight).
     """
-    weights = model.weights
-    model = Llama(
-        Weights(
-            weights.config,
-            weights.embedding,
-            [weights.layers[index] for index in range(weights.config.layers)],
-            weights.norm,
-            weights.output,
-            weights.rope_factors,
-        )
-    )
+    model = in_memory(Llama(model.weights))
     attentions = attentions or model.dense()
     made: list[int] = []
     new, start = list(prompt), 0
@@ -135,6 +174,11 @@ def in_memory(model: Llama) -> Llama:
     return made
 
 
+def biased(layer: Layer, name: str, product: np.ndarray) -> np.ndarray:
+    """The product of a matrix, [token, out], with the layer's bias for it, if there is one."""
+    return product + layer.biases[name] if name in layer.biases else product
+
+
 def rms_norm(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
     """x / sqrt(mean(x^2) + eps) * gain over the last axis."""
     square = np.mean(np.square(x), axis=-1, keepdims=True)
@@ -145,6 +189,18 @@ def silu(x: np.ndarray) -> np.ndarray:
     """x * sigmoid(x), written with tanh, which cannot overflow."""
     half = np.float32(0.5)
     return x * (half + half * np.tanh(half * x))
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    """x times the normal distribution's integral up to x, approximated by tanh.
+
+    Source: Hendrycks and Gimpel, arXiv:1606.08415, section 2.
+    """
+    half, slope, cubic = (np.float32(number) for number in (0.5, (2 / np.pi) ** 0.5, 0.044715))
+    return half * x * (1 + np.tanh(slope * (x + cubic * x * x * x)))
+
+
+ACTIVATIONS = {"silu": silu, "gelu": gelu}
 
 
 def rope_angles(
@@ -163,8 +219,8 @@ def rope_angles(
 def rope(x: np.ndarray, angles: np.ndarray) -> np.ndarray:
     """Rotate the pairs (2i, 2i + 1) of the leading elements of ``x`` [head, token, d] in float32.
 
-    GGUF files store Wq and Wk permuted for these neighbouring pairs, where the original
-    checkpoints pair element i with i + d / 2.
+    Wq and Wk have their columns permuted for these neighbouring pairs, where most checkpoints pair
+    element i with i + d / 2.
     """
     rotated = x.copy()
     dims = 2 * angles.shape[-1]

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from golden.algorithms.attention import ELEMENT_BYTES, DecodeAttention, DenseAttention, Traffic
+from golden.algorithms.attention import (
+    ELEMENT_BYTES,
+    DecodeAttention,
+    DenseAttention,
+    Traffic,
+    WindowAttention,
+)
 from golden.algorithms.baselines import H2OAttention, SnapKVAttention, StreamingAttention
 from golden.algorithms.lad import LocalityAwareAttention
 from golden.algorithms.topick import TokenPickerAttention
@@ -26,6 +32,33 @@ def textbook(q, k, v, scale):
             for j in range(t + 1):
                 o[h, t] += weights[j] * v[h // group, j]
     return o
+
+
+@pytest.mark.parametrize("window", [1, 4, 9, 12])
+def test_a_window_leaves_the_rest_out(window):
+    q, k, v = random_qkv(4, 2, 9, 8)
+    attention = WindowAttention(window)
+    o = attention.sequence(q, k, v)
+    for t in range(9):
+        seen = slice(max(0, t + 1 - window), t + 1)
+        exact = textbook(q[:, seen], k[:, seen], v[:, seen], 8**-0.5)
+        np.testing.assert_allclose(o[:, t], exact[:, -1], rtol=1e-12)
+    rows = 2 * sum(min(t, window) for t in range(1, 10))
+    assert attention.traffic.k_rows == attention.traffic.dense_rows == rows
+    assert attention.rows == 2 * min(9, window)
+
+
+def test_a_window_across_blocks():
+    q, k, v = random_qkv(2, 1, 600, 8)
+    whole, parts, stepped = (WindowAttention(100) for _ in range(3))
+    o = whole.sequence(q, k, v)
+    expected = DecodeAttention.sequence(stepped, q, k, v)
+    np.testing.assert_allclose(o, expected, rtol=1e-10, atol=1e-13)
+    parts.prefill(q[:, :300], k[:, :300], v[:, :300])
+    assert parts.rows == 100
+    found = parts.sequence(q[:, 300:], k[:, 300:], v[:, 300:])
+    np.testing.assert_allclose(found, expected[:, 300:], rtol=1e-10, atol=1e-13)
+    assert whole.traffic == stepped.traffic
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(6, 2), (4, 4), (3, 1)])

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from golden import InputError
 from golden.evaluation.tasks import DEPTHS, Agreement, agreement, retrieval, rouge_l
-from golden.lm.tokenizer import Tokenizer
+from golden.lm.byte_level import ByteLevelTokenizer
 from tests.support.lm.tiny_llama import MERGES, TOKENS
 
 TEMPLATE = (
     "{% for message in messages %}<user>{{ message.content }}{% endfor %}"
     "{% if add_generation_prompt %}<model>{% endif %}"
 )
-PLAIN = Tokenizer(TOKENS, MERGES, "gpt-2")
-CHAT = Tokenizer(
+PLAIN = ByteLevelTokenizer(TOKENS, MERGES, "gpt-2")
+CHAT = ByteLevelTokenizer(
     [*TOKENS, "<bos>", "<user>", "<model>"],
     MERGES,
     "gpt-2",

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from golden import InputError
 from golden.evaluation.windows import Window, echo, prose
-from golden.lm.tokenizer import Tokenizer
+from golden.lm.byte_level import ByteLevelTokenizer
 from tests.support.lm.tiny_llama import MERGES, TOKENS
 
-TOKENIZER = Tokenizer(TOKENS, MERGES, "gpt-2")
-BEGINNING = Tokenizer([*TOKENS, "<bos>"], MERGES, "gpt-2", bos=260, special=[260])
+TOKENIZER = ByteLevelTokenizer(TOKENS, MERGES, "gpt-2")
+BEGINNING = ByteLevelTokenizer([*TOKENS, "<bos>"], MERGES, "gpt-2", bos=260, special=[260])
 
 
 def text(length, first=0):

@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from golden.lm.architectures import read_weights
+from golden.lm.gguf_file import GGUFFile
 from golden.lm.gradient import (
     LayerPass,
     activation_gradients,
@@ -13,24 +15,29 @@ from golden.lm.gradient import (
     parts_of,
 )
 from golden.lm.model import Llama, rope_angles
-from golden.lm.weights import INPUTS, GGUFFile, Layer, read_weights
+from golden.lm.weights import INPUTS, Layer
+from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
 
 SAMPLES = [[72, 256, 13, 200, 200, 3], [258, 99, 0, 259]]
 FIRST = {"attn": "wq", "wo": "wo", "ffn": "gate", "down": "down"}
 
 
-@pytest.fixture(scope="module")
-def model(tiny):
+@pytest.fixture(scope="module", params=["llama", "qwen2"])
+def model(request, tmp_path_factory):
     """A model of float64 weights, precise enough for finite differences."""
-    weights = read_weights(GGUFFile(tiny))
-    names = [field.name for field in dataclasses.fields(Layer)]
-    layers = [
-        Layer(**{name: getattr(layer, name).astype(np.float64) for name in names})
-        for layer in weights.layers
-    ]
+    tensors = random_tensors(arch=request.param)
+    path = tmp_path_factory.mktemp(request.param) / "tiny.gguf"
+    weights = read_weights(GGUFFile(write_gguf(path, tensors, arch=request.param)))
+    layers = [_wide(layer) for layer in weights.layers]
     wide = {name: getattr(weights, name).astype(np.float64) for name in ("embedding", "norm")}
     output = weights.output.astype(np.float64)
     return Llama(dataclasses.replace(weights, layers=layers, output=output, **wide))
+
+
+def _wide(layer):
+    arrays = {name: a.astype(np.float64) for name, a in vars(layer).items() if hasattr(a, "astype")}
+    biases = {name: bias.astype(np.float64) for name, bias in layer.biases.items()}
+    return Layer(**arrays, biases=biases)
 
 
 class Nudged(Llama):
@@ -136,3 +143,16 @@ def test_factors_of_columns_by_finite_differences(model):
             slope = (sums[1] - sums[0]) / (2 * step)
             size = np.abs(found).mean()
             assert found[column] == pytest.approx(slope, rel=1e-3, abs=1e-3 * size), name
+
+
+def test_other_layers_are_refused(tmp_path):
+    sizes = SIZES | {"sliding_window": 4}
+    path = write_gguf(
+        tmp_path / "m.gguf", random_tensors(arch="gemma3"), sizes=sizes, arch="gemma3"
+    )
+    sentence = (
+        "layers like Llama's, without norms of the products wq, wk, wo, down and the activation"
+        " gelu and layers with a window of 4 tokens"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        activation_gradients(Llama(read_weights(GGUFFile(path))), SAMPLES)

@@ -8,11 +8,12 @@ from gguf import RopeScalingType
 
 from golden import InputError
 from golden.algorithms.attention import DecodeAttention, DenseAttention
+from golden.lm.architectures import read_weights
 from golden.lm.capture import capture
+from golden.lm.gguf_file import GGUFFile
+from golden.lm.gguf_tokenizer import read_tokenizer
 from golden.lm.model import Llama, generate, rms_norm, rope, rope_angles, silu
 from golden.lm.perplexity import perplexity
-from golden.lm.tokenizer import read_tokenizer
-from golden.lm.weights import GGUFFile, read_weights
 from tests.support.lm import tiny_llama
 from tests.support.lm.tiny_llama import EPS, ROPE_BASE, SIZES, random_tensors, write_gguf
 
@@ -237,7 +238,7 @@ def _without(tensors, name):
 def _cases(tensors):
     wide = np.ones((3, SIZES["dim"]), "f4")
     return {
-        "architecture": ({"arch": "qwen2"}, tensors, "its architecture is 'qwen2'; only 'llama'"),
+        "architecture": ({"arch": "gptj"}, tensors, "its architecture is 'gptj'; only 'llama', "),
         "missing": (
             {},
             _without(tensors, "blk.1.attn_q.weight"),
@@ -251,7 +252,7 @@ def _cases(tensors):
         "bias": (
             {},
             tensors | {"blk.0.attn_q.bias": np.ones(48, "f4")},
-            "it holds the tensor blk.0.attn_q.bias, which the plain Llama architecture",
+            "it holds the tensor blk.0.attn_q.bias, which the architecture 'llama'",
         ),
         "scaling": (
             {"extra": lambda writer: writer.add_rope_scaling_type(RopeScalingType.YARN)},

@@ -8,35 +8,36 @@ from hypothesis import strategies as st
 
 from golden import InputError
 from golden.lm import tokenizer as module
-from golden.lm.tokenizer import Tokenizer, read_tokenizer
-from golden.lm.weights import GGUFFile
+from golden.lm.byte_level import ByteLevelTokenizer
+from golden.lm.gguf_file import GGUFFile
+from golden.lm.gguf_tokenizer import read_tokenizer
 from tests.support.lm.tiny_llama import MERGES, TOKENS, byte_tokens, write_gguf
 
 
 def words(pre, text):
     """Words of ``text`` by a pre-tokenizer."""
-    split = Tokenizer(TOKENS, MERGES, pre)._bpe.pre_tokenizer.pre_tokenize_str(text)
+    split = ByteLevelTokenizer(TOKENS, MERGES, pre)._bpe.pre_tokenizer.pre_tokenize_str(text)
     return [text[start:end] for _, (start, end) in split]
 
 
 def test_merges_apply_in_order_of_rank():
     tokens = [*"abc", "ab", "bc", "abc"]
-    assert Tokenizer(tokens, ["b c", "a b", "a bc"], "gpt-2").encode("abc") == [5]
-    assert Tokenizer(tokens, ["a b", "b c", "a bc"], "gpt-2").encode("abc") == [3, 2]
-    assert Tokenizer(["a", "aa"], ["a a"], "gpt-2").encode("aaaaa") == [1, 1, 0]
+    assert ByteLevelTokenizer(tokens, ["b c", "a b", "a bc"], "gpt-2").encode("abc") == [5]
+    assert ByteLevelTokenizer(tokens, ["a b", "b c", "a bc"], "gpt-2").encode("abc") == [3, 2]
+    assert ByteLevelTokenizer(["a", "aa"], ["a a"], "gpt-2").encode("aaaaa") == [1, 1, 0]
 
 
 def test_bytes_merge_inside_words_only():
-    tokenizer = Tokenizer(TOKENS, MERGES, "gpt-2")
+    tokenizer = ByteLevelTokenizer(TOKENS, MERGES, "gpt-2")
     assert tokenizer.encode("the the") == [257, 258]
     assert tokenizer.encode("  the") == [32, 258]
     assert tokenizer.encode("a a") == [97, 259]
     assert tokenizer.encode("é") == [0xC3, 0xA9]
 
 
-@pytest.mark.parametrize("pre", ["gpt-2", "smollm", "llama-bpe"])
+@pytest.mark.parametrize("pre", ["gpt-2", "smollm", "llama-bpe", "qwen2"])
 def test_decode_undoes_encode(pre):
-    tokenizer = Tokenizer(TOKENS, MERGES, pre)
+    tokenizer = ByteLevelTokenizer(TOKENS, MERGES, pre)
     text = "It's the  theme:\n\n\t3½ naïve cafés, 中国 🙂 \x00\x85 x_1 \u200b end  "
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert "".join(words(pre, text)) == text
@@ -58,11 +59,11 @@ def merged(word):
 @given(st.lists(st.sampled_from("thea 中é\n 1'")).map("".join))
 def test_words_are_merged_one_by_one(text):
     numbers = [number for word in words("gpt-2", text) for number in merged(word)]
-    assert Tokenizer(TOKENS, MERGES, "gpt-2").encode(text) == numbers
+    assert ByteLevelTokenizer(TOKENS, MERGES, "gpt-2").encode(text) == numbers
 
 
 def test_every_byte_has_its_character():
-    tokenizer = Tokenizer(TOKENS, [], "gpt-2")
+    tokenizer = ByteLevelTokenizer(TOKENS, [], "gpt-2")
     assert tokenizer.decode(list(range(0x41, 0x44))) == "ABC"
     for character in map(chr, range(256)):
         assert tokenizer.encode(character) == list(character.encode())
@@ -70,17 +71,17 @@ def test_every_byte_has_its_character():
 
 
 def test_bytes_that_are_no_text_are_replaced():
-    assert Tokenizer(TOKENS, [], "gpt-2").decode([0x41, 0xFF]) == "A\ufffd"
+    assert ByteLevelTokenizer(TOKENS, [], "gpt-2").decode([0x41, 0xFF]) == "A\ufffd"
 
 
 def test_limit_and_beginning_of_text():
-    tokenizer = Tokenizer(TOKENS, MERGES, "gpt-2", bos=0)
+    tokenizer = ByteLevelTokenizer(TOKENS, MERGES, "gpt-2", bos=0)
     assert tokenizer.encode("the the the") == [0, 257, 258, 258]
     assert tokenizer.encode("the the the", limit=2) == [0, 257]
     assert tokenizer.encode("xyz", limit=3) == [0, ord("x"), ord("y")]
 
 
-@pytest.mark.parametrize("pre", ["gpt-2", "smollm", "llama-bpe"])
+@pytest.mark.parametrize("pre", ["gpt-2", "smollm", "llama-bpe", "qwen2"])
 @given(
     text=st.lists(st.sampled_from(["the", " a", "\n", "  ", "!", "7", "'s", "<b c>", "é"])).map(
         "".join
@@ -91,14 +92,14 @@ def test_limit_and_beginning_of_text():
 def test_a_limit_only_cuts(pre, text, special, limit):
     """As encode reads a text by blocks, cut at words' ends."""
     tokens = [*TOKENS, "<b c>"]
-    tokenizer = Tokenizer(tokens, MERGES, pre, special=[260] if special else [])
+    tokenizer = ByteLevelTokenizer(tokens, MERGES, pre, special=[260] if special else [])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_BLOCK", 3)
         assert tokenizer.encode(text, limit) == tokenizer.encode(text)[:limit]
 
 
 def test_a_limit_ends_the_reading():
-    tokenizer = Tokenizer(TOKENS[:256], [], "gpt-2")
+    tokenizer = ByteLevelTokenizer(TOKENS[:256], [], "gpt-2")
     text = " the" * 10_000 + "\ud800"
     assert tokenizer.encode(text, 4) == list(b" the")
     with pytest.raises(InputError, match=r"the text has '.ud800', which is not Unicode"):
@@ -107,11 +108,11 @@ def test_a_limit_ends_the_reading():
 
 def test_special_tokens_are_one_token_each():
     tokens = [*TOKENS, "<end>", "<end> the", "é"]
-    tokenizer = Tokenizer(tokens, MERGES, "gpt-2", special=[260, 261, 262])
+    tokenizer = ByteLevelTokenizer(tokens, MERGES, "gpt-2", special=[260, 261, 262])
     assert tokenizer.encode("a<end> a the") == [97, 260, 259, 258]
     assert tokenizer.encode("<end> the<end>é") == [261, 260, 262]
     assert tokenizer.decode([97, 260, 258, 262]) == "a<end> theé"
-    ordinary = Tokenizer(tokens, MERGES, "gpt-2")
+    ordinary = ByteLevelTokenizer(tokens, MERGES, "gpt-2")
     assert ordinary.encode("<end>") == list(b"<end>")
 
 
@@ -137,10 +138,24 @@ def test_llama3_words():
     ]  # fmt: skip
 
 
+def test_qwen2_words():
+    """As Llama 3's, but for digits, which are single."""
+    text = "IT'S they'LL 12345 cats!!\n\n  ok x²¾ 'tis"
+    assert words("qwen2", text) == [
+        "IT", "'S", " they", "'LL", " ", "1", "2", "3", "4", "5", " cats", "!!\n\n", " ", " ok",
+        " x", "²", "¾", " '", "tis",
+    ]  # fmt: skip
+    assert words("qwen2", "l'été\r\n(don't)") == [
+        *("l", "'été", "\r\n", "(don", "'t", ")"),
+    ]
+    tokens = [*TOKENS, "ox"]
+    assert ByteLevelTokenizer(tokens, MERGES, "qwen2").encode("ox") == [ord("o"), ord("x")]
+
+
 def test_llama3_takes_whole_words_first():
     tokens = [*TOKENS, "ox"]
-    assert Tokenizer(tokens, MERGES, "llama-bpe").encode("ox") == [260]
-    assert Tokenizer(tokens, MERGES, "gpt-2").encode("ox") == [ord("o"), ord("x")]
+    assert ByteLevelTokenizer(tokens, MERGES, "llama-bpe").encode("ox") == [260]
+    assert ByteLevelTokenizer(tokens, MERGES, "gpt-2").encode("ox") == [ord("o"), ord("x")]
 
 
 def test_control_characters_are_no_spaces():
@@ -150,13 +165,13 @@ def test_control_characters_are_no_spaces():
 
 def test_a_vocabulary_may_lack_a_byte():
     with pytest.raises(InputError, match="the vocabulary has no token for 'b'"):
-        Tokenizer(["a"], [], "gpt-2").encode("ab")
+        ByteLevelTokenizer(["a"], [], "gpt-2").encode("ab")
 
 
 def test_a_merge_is_a_pair():
     with pytest.raises(InputError, match="the merge 't h e' is not a pair of tokens"):
-        Tokenizer(TOKENS, ["t h e"], "gpt-2")
-    tokenizer = Tokenizer(TOKENS, ["x y"], "gpt-2")
+        ByteLevelTokenizer(TOKENS, ["t h e"], "gpt-2")
+    tokenizer = ByteLevelTokenizer(TOKENS, ["x y"], "gpt-2")
     with pytest.raises(InputError, match="the vocabulary has no token for 'xy'"):
         tokenizer.encode("a xy")
 
@@ -172,7 +187,9 @@ TEMPLATE = (
 def chatting(template, **options):
     """A tokenizer with a chat template and the special tokens <bos> and <eos>."""
     options = {"special": [260, 261], "known": {"bos": 260, "eos": 261}} | options
-    return Tokenizer([*TOKENS, "<bos>", "<eos>"], MERGES, "gpt-2", template=template, **options)
+    return ByteLevelTokenizer(
+        [*TOKENS, "<bos>", "<eos>"], MERGES, "gpt-2", template=template, **options
+    )
 
 
 def test_chat_by_the_models_template():
@@ -208,7 +225,7 @@ def test_tokens_that_end_an_answer():
     assert chatting(None, known={"bos": 260}).ends == set()
     assert chatting(None, known={"eot": 5, "eos": 6, "eom": 7}).ends == {5, 6, 7}
     names = [*TOKENS, "<|im_end|>", "<|eot_id|>"]
-    assert Tokenizer(names, MERGES, "gpt-2", special=[260]).ends == {260}
+    assert ByteLevelTokenizer(names, MERGES, "gpt-2", special=[260]).ends == {260}
 
 
 def test_a_file_s_special_tokens_ends_and_template(tmp_path, tensors):
@@ -240,7 +257,7 @@ def test_read_from_a_file(tmp_path, tensors):
             f"{KEY}chat_template must be",
         ),
         ({"pre": "tekken"}, "the pre-tokenizer 'tekken' is not supported; known are gpt-2"),
-        ({"kind": "llama"}, "its tokenizer is of kind 'llama'; only 'gpt2'"),
+        ({"kind": "bert"}, "its tokenizer is of kind 'bert'; only 'gpt2'"),
     ],
 )
 def test_tokenizers_that_cannot_be_run(tmp_path, tensors, settings, sentence):

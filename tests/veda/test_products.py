@@ -30,16 +30,21 @@ TINY = SIZES | {
     "kv_heads": 1,
     "dim": 8,
     "ffn": 12,
+    "sliding_window": 8,
 }
 SETTINGS = {"rows": 2, "columns": 2, "arrays": 1, "capacity": 16, "depth": 16, "tokens": 2}
 SETTINGS |= {"position_bits": 8, "count_bits": 4}
 ROWS = 6
 
 
+def written(folder, arch):
+    path = folder / "tiny.gguf"
+    return write_gguf(path, random_tensors(sizes=TINY, arch=arch), sizes=TINY, arch=arch)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("products") / "tiny.gguf"
-    return write_gguf(path, random_tensors(sizes=TINY), sizes=TINY)
+    return written(tmp_path_factory.mktemp("products"), "llama")
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +96,13 @@ def test_random_products_and_steps(tiny):
         tiny.check(stimulus, stall, SLOW)
 
 
-def test_a_layer_of_everything_speaks(call, model, tiny):
-    """All products and norms, attention and evictions, equal to the model that NumPy runs."""
+@pytest.mark.parametrize("arch", ["llama", "qwen2", "gemma3"])
+def test_a_layer_of_everything_speaks(call, tmp_path, tiny, arch):
+    """All products and norms, attention and evictions, equal to the model that NumPy runs.
+
+    Biases and the norms of products, which Llama does not have, are the host's.
+    """
+    model = written(tmp_path, arch)
     status, out, err = call(cli.main, command(model))
     assert (status, err) == (0, "")
     result, llama = json.loads(out), open_model(model)[0]

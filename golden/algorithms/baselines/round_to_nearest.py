@@ -13,6 +13,7 @@ folded into ``wv``; both have the same product.
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -121,7 +122,7 @@ class _RoundedLayers(LazyLayers):
 
     def layer(self, number: int) -> Layer:
         layer = self._layers[number]
-        matrices = {name: getattr(layer, name) for name in MATRICES}
+        matrices: dict[str, Any] = {name: getattr(layer, name) for name in MATRICES}
         for name in self._online:
             # Each column is transformed as the inputs are, so the products are the same.
             matrices[name] = np.ascontiguousarray(hadamard_transform(matrices[name].T).T)

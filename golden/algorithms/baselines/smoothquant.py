@@ -9,6 +9,7 @@ and ``down`` are not. The paper has 8 bits; KLLM's Table II has it at 4.
 import copy
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -97,7 +98,7 @@ class _SmoothLayers(LazyLayers):
 
     def layer(self, number: int) -> Layer:
         layer = self._layers[number]
-        new: dict[str, np.ndarray] = {}
+        new: dict[str, Any] = {}
         for into, norm in NORMS.items():
             matrices = {name: getattr(layer, name) for name in INPUTS if INPUTS[name] == into}
             weights = np.max([np.abs(matrix).max(axis=1) for matrix in matrices.values()], axis=0)

@@ -10,6 +10,7 @@ twice the error, because the largest elements are FP16 anyway and K-Means fits t
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -87,7 +88,9 @@ class _FoldedLayers(LazyLayers):
     def layer(self, number: int) -> Layer:
         layer = self._layers[number]
         gains = {name: layer.attn_norm if name[0] == "w" else layer.ffn_norm for name in NORMED}
-        new = {name: gain[:, None] * getattr(layer, name) for name, gain in gains.items()}
+        new: dict[str, Any] = {
+            name: gain[:, None] * getattr(layer, name) for name, gain in gains.items()
+        }
         new |= {"wo": layer.wo, "down": layer.down}
         if self._rotations is not None:
             stream, head = self._rotations
@@ -98,5 +101,8 @@ class _FoldedLayers(LazyLayers):
             heads = head.T @ layer.wo.reshape(-1, self._d, layer.wo.shape[1])
             new["wo"] = heads.reshape(layer.wo.shape) @ stream
             new["down"] = layer.down @ stream
+            if "wv" in layer.biases:
+                turned = (layer.biases["wv"].reshape(-1, self._d) @ head).ravel()
+                new["biases"] = {**layer.biases, "wv": turned}
         ones = np.ones_like(layer.attn_norm)
         return dataclasses.replace(layer, attn_norm=ones, ffn_norm=ones, **new)

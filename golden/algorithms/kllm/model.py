@@ -9,7 +9,7 @@ rounding and are much faster; or the accelerator's, FP16 in and FP16 out, bit-ex
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -89,8 +89,9 @@ class QuantizedLlama(Llama):
 
     ``activations[layer][input]`` is how each input of ``INPUTS`` is quantised, ``matrices[layer]``
     holds each layer's :class:`QuantizedWeights` by name, ``norms[layer]`` its two norms' gains,
-    ``codebooks[layer]`` its attention's codebooks, if it is quantised, ``head`` the output matrix
-    and how its input is quantised, or None. ``exact`` is the float model that is quantised.
+    ``biases[layer]`` what is added to products, ``codebooks[layer]`` its attention's codebooks, if
+    it is quantised, ``head`` the output matrix and how its input is quantised, or None. ``exact``
+    is the float model that is quantised.
     """
 
     check = staticmethod(check_options)
@@ -122,6 +123,10 @@ class QuantizedLlama(Llama):
             *(weight_bits, activation_bits, fit, outlier_share, outliers, thresholds, fisher),
             *(norms, rotate, attention, head, tuned, rows, bit_exact),
         )
+        if model.config.beyond_llama:
+            raise ValueError(
+                f"the model's layers must be like Llama's, without {model.config.beyond_llama}"
+            )
         if tuned and not tuning:
             raise ValueError("tuned: there must be samples to tune on")
         bar = progress is True
@@ -129,6 +134,7 @@ class QuantizedLlama(Llama):
         sensitivity = fisher_information(model, short, progress=bar) if fisher else {}
         exact = FoldedLlama(model, rotate) if norms == "fused" else model
         self.norms: list[tuple[np.ndarray, np.ndarray]] = []
+        self.biases: list[Mapping[str, np.ndarray]] = []
         self.activations: list[dict[str, ActivationQuantizer]] = []
         self.codebooks: list[Codebooks] = []
         self.matrices: list[dict[str, QuantizedWeights]]
@@ -159,6 +165,7 @@ class QuantizedLlama(Llama):
             """Fit a layer's activations as they arrive."""
             activations: dict[str, ActivationQuantizer] = {}
             self.norms.append((layer.attn_norm, layer.ffn_norm))
+            self.biases.append(layer.biases)
             self.activations.append(activations)
             multiply = exact.products(index, layer)
 
@@ -219,7 +226,7 @@ class QuantizedLlama(Llama):
         self.fused = isinstance(exact, FoldedLlama)
         layers = exact.weights.layers
         if self.matrices[0]:
-            layers = QuantizedLayers(self.norms, self.matrices)
+            layers = QuantizedLayers(self.norms, self.matrices, self.biases)
         super().__init__(dataclasses.replace(exact.weights, layers=layers))
 
     def _tuned(
@@ -244,23 +251,6 @@ class QuantizedLlama(Llama):
 
         roundings = [rounding(index) for index in range(self.config.layers)]
         return tune_scales(self.exact, matrices, roundings, tuning, progress)
-
-    @classmethod
-    def from_parts(
-        cls,
-        exact: Llama,
-        norms: Sequence[tuple[np.ndarray, np.ndarray]],
-        matrices: Sequence[dict[str, QuantizedWeights]],
-        activations: Sequence[dict[str, ActivationQuantizer]],
-        codebooks: Sequence[Codebooks] = (),
-        head: tuple[QuantizedWeights, ActivationQuantizer] | None = None,
-    ) -> "QuantizedLlama":
-        """A bit-exact model of parts made earlier; `exact` is a FoldedLlama if norms are fused."""
-        made = cls.__new__(cls)
-        made.norms, made.codebooks, made.head = list(norms), list(codebooks), head
-        made.matrices, made.activations = list(matrices), list(activations)
-        made._finish(exact, True)
-        return made
 
     def attention_of(self, layer: int) -> DecodeAttention:
         if not self.codebooks:

@@ -61,7 +61,7 @@ def tune_scales(
         angles = rope_angles(
             np.arange(len(tokens)), c.rope_dims, c.rope_base, exact.weights.rope_factors
         )
-        x, passes = exact.weights.embedding[tokens], []
+        x, passes = exact.embed(tokens), []
         for layer, rounding in zip(scaled, roundings, strict=True):
             passes.append(LayerPass(c, layer, x, angles, parts_of([len(tokens)]), rounding))
             x = passes[-1].result

@@ -35,6 +35,8 @@ def weights_key(model: Llama, samples: Sequence[Sequence[int]], bits: int, part:
         layer = weights.layers[index]
         for name in (*_MATRICES, "attn_norm", "ffn_norm"):
             digest.update(np.ascontiguousarray(getattr(layer, name)).data)
+        for bias in layer.biases.values():
+            digest.update(np.ascontiguousarray(bias).data)
     for array in (weights.embedding, *([] if part == "layers" else [weights.norm, weights.output])):
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()[:20]

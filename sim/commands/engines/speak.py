@@ -13,9 +13,9 @@ import numpy as np
 
 from golden.algorithms.attention import DecodeAttention
 from golden.lm.commands import open_model
-from golden.lm.model import Llama
+from golden.lm.model import Llama, in_memory
 from golden.lm.model import generate as generate_dense
-from golden.lm.weights import Layer, Weights
+from golden.lm.weights import Layer
 from hw.catalogue import Block, find
 from hw.parameters import Parameters, require
 from sim.commands.engines import OPTIONS, attention_engine, linear_engine
@@ -102,6 +102,12 @@ class Speaker:
         rule = f"prompt and tokens must be at most the model's context, {config.context}"
         total = len(self.prompt) + request.tokens
         require(total <= config.context, rule, total)
+        if attention is not None and config.local is not None:
+            window = config.local.window
+            rule = (
+                f"prompt and tokens must be at most {window}, which all of the model's layers see"
+            )
+            require(total <= window, rule, total)
         settings = of_blocks(request.settings, [*engines])
         files = of_blocks(request.verilog, [*engines], file=True)
         for option in OPTIONS:
@@ -361,13 +367,6 @@ def figures_of(attentions: Sequence[DecodeAttention]) -> dict[str, float]:
         for name, figure in attention.figures().items():
             total[name] = total.get(name, 0) + figure
     return total
-
-
-def in_memory(model: Llama) -> Llama:
-    """The model with all layers' weights in float32, four bytes each, for many steps."""
-    w = model.weights
-    layers = [w.layers[index] for index in range(w.config.layers)]
-    return Llama(Weights(w.config, w.embedding, layers, w.norm, w.output, w.rope_factors))
 
 
 def cpu_seconds() -> float:

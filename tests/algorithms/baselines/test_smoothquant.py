@@ -7,8 +7,9 @@ import pytest
 
 from golden.algorithms.baselines.round_to_nearest import RoundToNearestLlama, rounded
 from golden.algorithms.baselines.smoothquant import SmoothQuantLlama, largest_inputs
+from golden.lm.architectures import read_weights
+from golden.lm.gguf_file import GGUFFile
 from golden.lm.model import Llama
-from golden.lm.weights import GGUFFile, read_weights
 from tests.support.lm.tiny_llama import random_tensors, write_gguf
 
 TEXT = [72, 256, 13, 200, 200, 3, 258, 99, 0, 259, 41]

@@ -5,8 +5,9 @@ import pytest
 
 from golden.algorithms.attention import ELEMENT_BYTES
 from golden.algorithms.baselines import StreamingAttention, rope_of
+from golden.lm.architectures import read_weights
+from golden.lm.gguf_file import GGUFFile
 from golden.lm.model import Llama, rope, rope_angles
-from golden.lm.weights import GGUFFile, read_weights
 from tests.support.lm.tiny_llama import random_tensors, write_gguf
 from tests.support.qkv import random_qkv
 

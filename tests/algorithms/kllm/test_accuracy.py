@@ -22,10 +22,12 @@ from golden.algorithms.kllm.quantize import (
 )
 from golden.kllm.column_scale import column_scale
 from golden.kllm.kllm_core import front_end, kllm_core, tables_of
+from golden.lm.architectures import read_weights
 from golden.lm.commands import open_model
+from golden.lm.gguf_file import GGUFFile
 from golden.lm.model import Llama
 from golden.lm.text import default_text, first_tokens
-from golden.lm.weights import INPUTS, GGUFFile, read_weights
+from golden.lm.weights import INPUTS
 from tests.support.kllm.recording import Recording
 
 U = 2.0**-24

@@ -6,9 +6,11 @@ import pytest
 from golden.algorithms.kllm.fold import FoldedLlama
 from golden.algorithms.kllm.hessians import layer_hessians
 from golden.algorithms.kllm.model import QuantizedLlama
+from golden.lm.architectures import read_weights
+from golden.lm.gguf_file import GGUFFile
 from golden.lm.gradient import layer_gradients
 from golden.lm.model import Llama
-from golden.lm.weights import INPUTS, GGUFFile, read_weights
+from golden.lm.weights import INPUTS
 
 SAMPLES = [[72, 256, 13, 200, 200, 3], [258, 99, 0, 259]]
 LAYER, MATRIX = 1, "wv"

@@ -13,13 +13,15 @@ from golden.algorithms.kllm.matvec import matvec
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.kllm.nonlinear import rms_norm
 from golden.algorithms.kllm.quantize import quantize_weights
+from golden.lm.architectures import read_weights
 from golden.lm.commands import open_model
+from golden.lm.gguf_file import GGUFFile
+from golden.lm.gguf_tokenizer import read_tokenizer
 from golden.lm.gradient import fisher_information
 from golden.lm.model import Llama
 from golden.lm.perplexity import perplexity
 from golden.lm.text import default_text, first_tokens, many_subjects, shipped_prose
-from golden.lm.tokenizer import read_tokenizer
-from golden.lm.weights import INPUTS, GGUFFile, read_weights
+from golden.lm.weights import INPUTS
 from tests.support.kllm.recording import Recording
 
 TEXT = [72, 256, 13, 200, 200, 3, 258, 99, 0, 259, 41]

@@ -8,11 +8,13 @@ from golden.algorithms.kllm.attention import QuantizedAttention, fit_codebooks, 
 from golden.algorithms.kllm.calibration import SeparateSamples, tuning_samples
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.kllm.tune import RATE, STEPS
+from golden.lm.architectures import read_weights
 from golden.lm.commands import open_model
+from golden.lm.gguf_file import GGUFFile
 from golden.lm.gradient import LayerPass, Rounding, parts_of
 from golden.lm.model import Llama, rope_angles
 from golden.lm.text import default_text, sampled_prose
-from golden.lm.weights import INPUTS, GGUFFile, read_weights
+from golden.lm.weights import INPUTS
 
 SAMPLES = [[7, 31, 256, 90, 4], [12, 257, 88], [3, 3, 250, 17, 61, 110], [72, 99, 13, 200, 4]]
 WHOLE = {"norms": "fused", "attention": "quantised", "head": True}

@@ -58,9 +58,9 @@ MESSAGES = {
 def model_of(tmp_path):
     """Writes a tiny model's file."""
 
-    def write(sizes: dict, tensors: dict | None = None, **options):
-        own = random_tensors(sizes=sizes) | (tensors or {})
-        return write_gguf(tmp_path / "model.gguf", own, sizes=sizes, **options)
+    def write(sizes: dict, tensors: dict | None = None, arch: str = "llama", **options):
+        own = random_tensors(sizes=sizes, arch=arch) | (tensors or {})
+        return write_gguf(tmp_path / "model.gguf", own, sizes=sizes, arch=arch, **options)
 
     return write
 
@@ -97,6 +97,26 @@ def test_models_that_fit_the_small_core(generated, model_of, sizes):
     assert all(len(evicted) == 10 - ROWS for evicted in result["evicted"])
     # A row has eight elements, whatever the head size.
     assert result["bytes"]["kv_written"] == 2 * 10 * sizes["kv_heads"] * 2 * 16
+
+
+@pytest.mark.parametrize(
+    ("arch", "more"), [("qwen2", {"pre": "qwen2"}), ("gemma3", {}), ("llama", {})]
+)
+def test_other_architectures(generated, model_of, arch, more):
+    """Biases, norms of products and the activation are the host's."""
+    sizes = FITTING["head size 6, groups of two"] | {"sliding_window": 11}
+    model = model_of(sizes, arch=arch, **more)
+    status, out, err = generated(model)
+    assert (status, err) == (0, "")
+    check(model, json.loads(out))
+
+
+def test_windows_shorter_than_the_text_are_refused(generated, model_of):
+    """The blocks' attention sees all tokens, and so do layers whose window is long enough."""
+    sizes = FITTING["head size 6, groups of two"] | {"sliding_window": 10}
+    status, out, err = generated(model_of(sizes, arch="gemma3"))
+    sentence = "prompt and tokens must be at most 10, which all of the model's layers see, not 11"
+    assert (status, out, err) == (2, "", f"error: {sentence}\n")
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -158,13 +178,14 @@ def test_positions_scaled_in_another_way_are_refused(generated, model_of):
     assert err == f"error: model {model}: RoPE scaling 'yarn' is not supported\n"
 
 
-def test_products_of_odd_sizes(generated, model_of, monkeypatch, tmp_path):
+@pytest.mark.parametrize("arch", ["llama", "qwen2"])
+def test_products_of_odd_sizes(generated, model_of, monkeypatch, tmp_path, arch):
     """Vectors of 12, 24 and 150 values, matrices of 6 to 150 columns, in a core for 64.
 
     The rows of one matrix are in three parts, the columns of others in three pieces.
     """
     monkeypatch.setenv("SENBAZURU_CACHE", str(tmp_path / "cache"))
-    model = model_of(sizes_of(6, 2, 1, ffn=150))
+    model = model_of(sizes_of(6, 2, 1, ffn=150), arch=arch)
     status, out, err = generated(model, f"{PRODUCTS} --tokens 3")
     assert (status, err) == (0, "")
     result = json.loads(out)
@@ -197,6 +218,14 @@ def test_products_that_do_not_fit_are_refused(generated, model_of, sizes, messag
     status, out, err = generated(model_of(sizes_of(**sizes)), PRODUCTS)
     assert (status, out) == (2, "") and err.startswith(f"error: {message}")
     assert err.count("\n") == 1
+
+
+def test_layers_that_kllm_does_not_have_are_refused(generated, model_of):
+    model = model_of(sizes_of(4, 2, 1, sliding_window=99), arch="gemma3")
+    status, out, err = generated(model, PRODUCTS)
+    assert (status, out) == (2, "") and err.startswith(
+        "error: the model's layers must be like Llama's or Qwen2's, not 'norms of the products wq,"
+    )
 
 
 TEMPLATE = (

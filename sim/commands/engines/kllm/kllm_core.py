@@ -72,6 +72,8 @@ class KllmEngine(AttentionEngine[KllmCoreParameters]):
 
         :raises ParameterError: naming the parameter to change.
         """
+        rule = "the model's layers must be like Llama's or Qwen2's"
+        require(not config.beyond_llama, rule, config.beyond_llama)
         rule = f"k must be at least {config.dim}, the model's vectors that are normalised"
         require(config.dim <= p.k, rule, p.k)
         lengths = {
