@@ -56,7 +56,7 @@ mutate: $(STAMP) ## mutation tests of every block (long)
 campaign: setup ## tests too long for the suite, proofs included (hours)
 	@$(PYTHON) -m sim campaign $(LONG)
 
-oracles: $(STAMP) ## what the campaign checks packages with: PeakRDL, FuseSoC, LiteX (90 MB)
+oracles: $(STAMP) ## what the campaign checks packages and models with: PeakRDL, FuseSoC, LiteX, llama.cpp (200 MB)
 	@$(PYTHON) -m pip install --quiet --no-deps -r requirements-oracles.txt
 
 exhaustive: $(STAMP) ## every pair of FP16 and BF16 operands through six units (two minutes)
