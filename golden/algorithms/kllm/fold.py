@@ -29,12 +29,16 @@ class FoldedLlama(Llama):
     rotate
         Rotate the residual stream, and V within heads, by :func:`rotation`; or an orthogonal matrix
         [dim, dim], which rotates the stream alone.
+
+    :raises ValueError: for a rotation where a norm follows ``wo`` or ``down``, as in Gemma 3.
     """
 
     def __init__(self, model: Llama, rotate: bool | np.ndarray) -> None:
         weights = model.weights
         c = weights.config
         rotations = None
+        if rotate is not False and not {"wo", "down"}.isdisjoint(c.normed):
+            raise ValueError("a residual stream cannot be rotated where what is added has a norm")
         embedding, output = weights.embedding, weights.output * weights.norm[:, None]
         if rotate is not False:
             if rotate is True:

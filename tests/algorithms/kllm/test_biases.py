@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from golden.algorithms.kllm.fold import FoldedLlama
+from golden.algorithms.kllm.fold import FoldedLlama, rotation
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.kllm.weight_store import weights_key
 from golden.lm.architectures import read_weights
@@ -27,7 +27,7 @@ def model(tmp_path_factory):
     return written(path, random_tensors(arch="qwen2", sizes=ONE), layers=1)
 
 
-@pytest.mark.parametrize("rotate", [False, True])
+@pytest.mark.parametrize("rotate", [False, True, rotation(SIZES["dim"])])
 def test_folding_changes_nothing(model, rotate):
     expected = model.logits(model.hidden(TEXT))
     folded = FoldedLlama(model, rotate)
@@ -62,3 +62,8 @@ def test_other_layers_are_refused(tmp_path):
     gemma = written(tmp_path / "g.gguf", random_tensors(arch="gemma3"), "gemma3", sliding_window=4)
     with pytest.raises(ValueError, match="the model's layers must be like Llama's, without norms"):
         QuantizedLlama(gemma, SAMPLES, fit="paper")
+    with pytest.raises(ValueError, match="cannot be rotated where what is added has a norm"):
+        FoldedLlama(gemma, True)
+    folded = FoldedLlama(gemma, False)
+    expected = gemma.logits(gemma.hidden(TEXT))
+    np.testing.assert_allclose(folded.logits(folded.hidden(TEXT)), expected, rtol=1e-3, atol=1e-3)
