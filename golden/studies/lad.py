@@ -130,8 +130,9 @@ def study(
         f" {', '.join(extras['texts'])}. Each prompt is attended to densely, and its scores are"
         f" counted; LAD serves the last {QUERIES} queries in every layer. Losses are against dense"
         " attention, in nats a token, ± the standard error over the windows. `bounds` and `codes`"
-        " are this project's own identifications: `bounds` misses no active position, `codes` takes scores from a copy of"
-        " K in 6 bits. Slack lets a mode's line be used where it is still within 2e-4 of exp.",
+        " are this project's own identifications: `bounds` misses no active position, `codes`"
+        " takes scores from a copy of K in 6 bits. Slack lets a mode's line be used where it is"
+        " still within 2e-4 of exp.",
         [*_claims(rows), _drift_claim(drifts, extras["output"]), _rows_claim(extras["rows"])],
         [
             *(_table(rows, model) for model in MODELS),

@@ -18,7 +18,7 @@ from golden.studies.trials import (
     texts_of,
 )
 
-CONTEXT, QUERIES, WINDOWS = 2048, 64, 12
+CONTEXT, QUERIES, WINDOWS = 2048, 64, 10
 CHOICE_WINDOWS = 4
 MODELS = ("smollm2", "qwen0.5b")
 TEXTS, CHOICE_TEXTS = HELD_OUT, DEVELOPMENT

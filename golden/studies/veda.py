@@ -12,8 +12,8 @@ from golden.studies.trials import HELD_OUT, Choice, Chosen, Place, Trial, texts_
 MODELS = ("smollm2", "qwen0.5b")
 TEXTS = HELD_OUT
 CONTEXT, QUERIES, WINDOWS = 2048, 64, 10
-SIZES = (102, 205, 410, 819)
-"""Tokens kept, from 5 to 40 % of the context."""
+SIZES = (205, 410, 819)
+"""Tokens kept, from 10 to 40 % of the context."""
 LONG, LONG_WINDOWS = 4096, 10
 """The paper's longest context."""
 TENTH = 10
