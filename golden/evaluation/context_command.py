@@ -31,6 +31,7 @@ from golden.files import json_text
 from golden.lm.commands import at_least
 from golden.lm.model import Llama, in_memory
 from golden.lm.text import text_source
+from golden.lm.texts import HELD_OUT, TEXTS
 from golden.lm.tokenizer import Tokenizer
 
 TASKS = ("prose", "echo", "retrieval", "agreement")
@@ -183,6 +184,11 @@ def check_policies(texts: Sequence[str], arguments: argparse.Namespace) -> list[
                     " loop, with all parameters given"
                 )
         found.append(text if knob is None else knob)
+    for name in arguments.text or () if arguments.kl is not None else ():
+        if name == HELD_OUT or (name in TEXTS and TEXTS[name].role == HELD_OUT):
+            raise InputError(
+                f"text {name}: it is held out, so that nothing is chosen on it; give it as --judge"
+            )
     if arguments.kl is None and arguments.judge is not None:
         raise InputError("--judge: it is for parameters that --kl chooses")
     if arguments.task not in (None, "prose", "echo") and arguments.states == "dense":

@@ -57,6 +57,15 @@ class Verdict(StrEnum):
         return cls.PARTLY if Decision.WITHIN in decisions else cls.OPEN
 
 
+GROUPS: dict[str, tuple[Verdict, ...]] = {
+    "hold": (Verdict.REPRODUCED, Verdict.COUNTS, Verdict.HOLDS),
+    "in part, or if": (Verdict.PARTLY, Verdict.CONSTANTS, Verdict.ASSUMED),
+    "cannot be told": (Verdict.OPEN, Verdict.CIRCULAR, Verdict.UNKNOWN),
+    "do not hold": (Verdict.NOT, Verdict.CONTRADICTS),
+}
+"""Verdicts for counting claims of all pages by one rule; each is in one group."""
+
+
 def close(ours: float, theirs: float) -> bool:
     """Whether two figures differ by `CLOSE` at most."""
     return abs(ours / theirs - 1) <= CLOSE

@@ -17,12 +17,13 @@ measurements that took long and are kept in ``docs/results``: ``synthesis.json``
 import dataclasses
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from golden.files import replacing
 from golden.markdown import table_head, table_row
-from golden.studies.study import PAPER
+from golden.studies.study import GROUPS, PAPER
 from hw.catalogue import FOLDERS, PARTS, Block, blocks, find
 from sim.core.tools import ROOT, ToolError, UnusableFile
 
@@ -38,7 +39,14 @@ PAGES = (
     *("README.md", "docs/blocks.md", "docs/boards.md", "docs/buses.md", "docs/dram.md"),
     "docs/measured.md",
 )
-PAPERS = ("kllm", "veda", "topick", "lad", "unicaim")
+PAPERS = {
+    "kllm": {"quality": "kllm", "cost": "kllm_cost", "counting": "kllm_counting"},
+    "veda": {"quality": "veda"},
+    "topick": {"quality": "topick", "speed": "topick_speed"},
+    "lad": {"quality": "lad"},
+    "unicaim": {"quality": "unicaim", "cost": "unicaim_cost"},
+}
+"""Pages of results with claims of a paper, and what they are about."""
 MARK = re.compile(
     r"(<!-- table (\w+): made by `make docs` -->\n)(.*?)(<!-- end of table -->)", re.S
 )
@@ -157,17 +165,21 @@ def _status(name: str) -> str:
 
 
 def claims() -> list[str]:
-    """How many of each paper's claims held on the language model, without this project's own."""
-    verdicts = ("reproduced", "partly", "not reproduced")
-    lines, every = table_head("claims of", *verdicts), []
-    for paper in PAPERS:
-        result = _read(RESULTS / f"{paper}.json")
-        found = [claim["verdict"] for claim in result["claims"] if claim["whose"] == PAPER]
+    """How many of each page's claims of the paper hold, without this project's own."""
+    lines, every = table_head("claims of", *GROUPS), Counter[str]()
+    for pages in PAPERS.values():
+        found = []
+        for page in pages.values():
+            result = _read(RESULTS / f"{page}.json")
+            found += [claim["verdict"] for claim in result["claims"] if claim["whose"] == PAPER]
+        counts = {name: sum(map(found.count, of)) for name, of in GROUPS.items()}
+        # A verdict in no group would be left out without a word.
+        assert sum(counts.values()) == len(found), pages
+        links = ", ".join(f"[{what}](docs/results/{page}.md)" for what, page in pages.items())
         name = result["title"].partition(":")[0]
-        counts = [str(found.count(verdict)) for verdict in verdicts]
-        lines.append(table_row(f"[{name}](docs/results/{paper}.md)", *counts))
-        every += found
-    return [*lines, table_row("all", *(str(every.count(verdict)) for verdict in verdicts))]
+        lines.append(table_row(f"{name}: {links}", *map(str, counts.values())))
+        every.update(counts)
+    return [*lines, table_row("all", *(str(every[name]) for name in GROUPS))]
 
 
 def catalogue() -> list[str]:

@@ -218,6 +218,10 @@ def test_reads_alone(run):
         ),
         ("--context 24 --policy topick:threshold=0.1..0.2", "needs --kl, the loss to choose"),
         ("--context 24 --kl 0.1 --policy topick", "it needs an open parameter, as low..high"),
+        (
+            "--context 24 --kl 1 --policy topick:threshold=0.1..0.2 --text held-out",
+            "text held-out: it is held out, so that nothing is chosen on it",
+        ),
         ("--context 24 --kl 0", "it must be a number above 0, not 0"),
         ("--context 24 --judge one.txt", "--judge: it is for parameters that --kl chooses"),
         ("--context 24 --task agreement --kl 1 --policy topick:threshold=1e-3..0.1", "has no loss"),

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from golden.markdown import table_text
-from golden.studies.study import OURS
+from golden.studies.study import GROUPS, OURS, Verdict
 from hw.catalogue import blocks, find
 from sim.commands import tables
 
@@ -32,13 +32,25 @@ def test_page_is_up_to_date(name):
 def test_claims_of_the_papers_alone_are_counted():
     every = [
         claim
-        for paper in tables.PAPERS
-        for claim in json.loads((tables.RESULTS / f"{paper}.json").read_text())["claims"]
+        for pages in tables.PAPERS.values()
+        for page in pages.values()
+        for claim in json.loads((tables.RESULTS / f"{page}.json").read_text())["claims"]
     ]
     own = [claim["paper"] for claim in every if claim["whose"] == OURS]
     assert len(own) == 3 and "rotated and centred" in " ".join(own)
     total = re.findall(r"\d+", tables.claims()[-1])
     assert sum(map(int, total)) == len(every) - len(own)
+
+
+def test_every_page_with_claims_is_counted():
+    """And every verdict is in one group."""
+    pages = {
+        path.stem
+        for path in tables.RESULTS.glob("*.json")
+        if "claims" in json.loads(path.read_text())
+    }
+    assert pages == {page for pages in tables.PAPERS.values() for page in pages.values()}
+    assert sorted(v for some in GROUPS.values() for v in some) == sorted(Verdict)
 
 
 def test_a_bar_in_a_cell_is_no_border():
