@@ -93,7 +93,8 @@ def _run(
     policy: Policy, model: Llama, tokens, prompt: int, inputs, last: np.ndarray, first_seed: int
 ) -> tuple[float, float]:
     """Mean loss of the tokens after the prompt, and rows held by a kv head."""
-    attentions = policy.attentions(len(inputs), prompt=prompt, seed=first_seed, rope=rope_of(model))
+    options = {"prompt": prompt, "seed": first_seed, "rope": rope_of(model)}
+    attentions = model.attentions(lambda layers: policy.attentions(layers, **options))
     for attention, seen in zip(attentions, inputs, strict=True):
         attention.sequence(seen["q"], seen["k"], seen["v"])
     # The last token is fed too, so that the cache holds it, and predicts nothing.

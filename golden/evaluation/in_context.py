@@ -149,7 +149,7 @@ def run_policy(
     """
     started = time.perf_counter()
     run, attentions = _after_prefix(policy, model, dense, number, **defaults)
-    counters = [_Counter(attention) for attention in attentions]
+    counters = _counters(model, attentions)
     log_p = None
     if loop:
         first = dense.first
@@ -180,7 +180,7 @@ def run_free(
     """
     started = time.perf_counter()
     run, attentions = _after_prefix(policy, model, dense, number, **defaults)
-    counters = [_Counter(attention) for attention in attentions]
+    counters = _counters(model, attentions)
     tokens = _greedy(run, attentions, dense)
     score = _score(dense, None, counters, model, started)
     return dataclasses.replace(score, agreement=agreement(reference, tokens, decode))
@@ -212,13 +212,20 @@ def _after_prefix(
         fresh = quantised.dense()
         quantised.hidden(dense.window.tokens[: dense.first], fresh)
         return quantised, fresh
-    attentions = policy.attentions(
-        model.config.layers,
-        **{"seed": number * _SEEDS_OF_A_WINDOW, "rope": rope_of(model)} | defaults,
-    )
+    options = {"seed": number * _SEEDS_OF_A_WINDOW, "rope": rope_of(model)} | defaults
+    attentions = model.attentions(lambda layers: policy.attentions(layers, **options))
     for attention, seen in zip(attentions, dense.prefix, strict=True):
         attention.prefill(seen["q"], seen["k"], seen["v"])
     return model, attentions
+
+
+def _counters(model: Llama, attentions: Sequence[DecodeAttention]) -> list["_Counter"]:
+    """Of the layers that see all tokens: others read the same under every policy."""
+    return [
+        _Counter(attention)
+        for layer, attention in enumerate(attentions)
+        if model.config.window(layer) is None
+    ]
 
 
 class _Counter:

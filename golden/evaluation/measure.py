@@ -178,17 +178,23 @@ def measure(
     """Measure a policy on the model, which reads `tokens` in windows of `context`.
 
     The first `prompt` tokens of each window are the prompt, which is not counted. `defaults` are
-    parameters for policies that have them.
+    parameters for policies that have them. Layers that see a window of tokens have no policy and
+    are not counted.
     """
     started = time.perf_counter()
     defaults |= {"prompt": prompt, "rope": rope_of(model)}
     attentions: list[Compared] = []
 
-    def fresh() -> list[Compared]:
-        layers = model.config.layers
-        inner = products.dense() if products else policy.attentions(layers, **defaults)
-        attentions.extend(Compared(one, prompt, None) for one in inner)
-        return attentions[-layers:]
+    def fresh() -> list[DecodeAttention]:
+        if products:
+            made = products.dense()
+        else:
+            made = model.attentions(lambda layers: policy.attentions(layers, **defaults))
+        for layer, inner in enumerate(made):
+            if model.config.window(layer) is None:
+                made[layer] = compared = Compared(inner, prompt, None)
+                attentions.append(compared)
+        return made
 
     products = None
     if policy.quantises_products:
