@@ -256,7 +256,8 @@ def _line(claim: Claim) -> str:
 INTRODUCTION = (
     "`make eval` writes this folder; `python -m golden results --kept -o` and the folder write its"
     " pages from its data again. The papers measured models of 1 to 70 billion parameters on"
-    " contexts of 1024 to 4096 tokens; here it is one of 135 million parameters on about a thousand"
-    " tokens, which any machine can repeat. So a figure may differ from the paper's, and the page"
-    " then states the likely cause."
+    " contexts of 1024 to 4096 tokens. Here they are of 135 and 494 million, which any machine can"
+    " run: VEDA, ToPick and LAD at the papers' contexts, in ten windows of held-out texts, so that a"
+    " verdict is what the 95 % interval says; UniCAIM and KLLM on some hundred tokens of one text."
+    " Where a figure differs from the paper's, the page states the likely cause."
 )
