@@ -220,7 +220,7 @@ def _after_prefix(
 
 
 def _counters(model: Llama, attentions: Sequence[DecodeAttention]) -> list["_Counter"]:
-    """Of the layers that see all tokens: others read the same under every policy."""
+    """Counters of the layers that see all tokens: others read the same under every policy."""
     return [
         _Counter(attention)
         for layer, attention in enumerate(attentions)

@@ -40,7 +40,7 @@ class Architecture:
     norms
         GGUF names of the norms of products, by matrix.
     activation
-        Of the gate, as in :class:`golden.lm.weights.Config`.
+        The gate's, as in :class:`golden.lm.weights.Config`.
     scaled_embedding
         Whether the embedding is multiplied by sqrt(dim).
     local_base

@@ -1,7 +1,7 @@
 """SentencePiece's byte-pair encoding, of Llama 2, Mistral and Gemma: tokens with scores, no merges.
 
-Spaces become U+2581. Of all neighbours whose text together is a token, those whose token has the
-highest score merge first, the leftmost of equals. A character that is no token becomes its UTF-8
+Spaces become U+2581. Neighbours whose text together is a token merge, first those whose token has
+the highest score, the leftmost of equals. A character that is no token becomes its UTF-8
 bytes' tokens. Sources: Kudo and Richardson, arXiv:1808.06226, and llama.cpp's
 ``src/llama-vocab.cpp``, which also puts a space before what follows a special token.
 """
@@ -23,7 +23,7 @@ class SentencePieceTokenizer(Tokenizer):
     """A tokenizer whose merges follow from the tokens' scores.
 
     scores
-        Of each token.
+        Each token's.
     ordinary
         Numbers of the tokens that characters merge to.
     byte_of

@@ -40,7 +40,7 @@ class Config:
     """Leading elements of each head that are rotated."""
     norm_eps: float
     activation: str = "silu"
-    """Of the gate: a key of ``golden.lm.model.ACTIVATIONS``."""
+    """The gate's: a key of ``golden.lm.model.ACTIVATIONS``."""
     embedding_scale: float = 1.0
     """Multiplies the embedding, but not the output matrix, which may be the same."""
     normed: tuple[str, ...] = ()

@@ -257,7 +257,7 @@ INTRODUCTION = (
     "`make eval` writes this folder; `python -m golden results --kept -o` and the folder write its"
     " pages from its data again. The papers measured models of 1 to 70 billion parameters on"
     " contexts of 1024 to 4096 tokens. Here they are of 135 and 494 million, which any machine can"
-    " run: VEDA, ToPick and LAD at the papers' contexts, in ten windows of held-out texts, so that a"
-    " verdict is what the 95 % interval says; UniCAIM and KLLM on some hundred tokens of one text."
-    " Where a figure differs from the paper's, the page states the likely cause."
+    " run: VEDA, ToPick and LAD at the papers' contexts, in ten windows of held-out texts, so that"
+    " a verdict is what the 95 % interval says; UniCAIM and KLLM on some hundred tokens of two"
+    " texts. Where a figure differs from the paper's, the page states the likely cause."
 )
