@@ -15,7 +15,7 @@ CONTEXT, QUERIES, WINDOWS = 2048, 64, 10
 SIZES = (205, 410, 819)
 """Tokens kept, from 10 to 40 % of the context."""
 LONG, LONG_WINDOWS = 4096, 10
-"""The paper's longest context."""
+"""The paper's longest context, for the first model."""
 TENTH = 10
 METHODS = {
     "voting": "voting:capacity={},prefill=evict",
@@ -40,8 +40,8 @@ def place(model: str) -> Place:
     return Place(model, CONTEXT, QUERIES, WINDOWS, TEXTS)
 
 
-def long(model: str) -> Place:
-    return Place(model, LONG, QUERIES, LONG_WINDOWS, TEXTS)
+def long() -> Place:
+    return Place(MODELS[0], LONG, QUERIES, LONG_WINDOWS, TEXTS)
 
 
 def choices() -> list[Choice]:
@@ -52,11 +52,7 @@ def trials(chosen: Mapping[Choice, Sequence[Chosen]]) -> list[Trial]:
     found = [
         Trial(form.format(size), place(model)) for model in MODELS for form in ALL for size in SIZES
     ]
-    return found + [
-        Trial(form.format(LONG // TENTH), long(model))
-        for model in MODELS
-        for form in METHODS.values()
-    ]
+    return found + [Trial(form.format(LONG // TENTH), long()) for form in METHODS.values()]
 
 
 def extras() -> dict:
@@ -70,16 +66,15 @@ def study(
         "veda",
         "VEDA: voting-based eviction (Fig. 8, left)",
         "Paper: Llama-2 7B, 1000 samples of PG-19, up to 4096 tokens. Here:"
-        f" {', '.join(MODELS)}; {WINDOWS} windows of {CONTEXT} tokens and {LONG_WINDOWS} of {LONG}"
-        f" of the held-out texts {', '.join(extras['texts'])}, of which the last {QUERIES} queries"
+        f" {', '.join(MODELS)}; {WINDOWS} windows of {CONTEXT} tokens, and {LONG_WINDOWS} of"
+        f" {LONG}, of the held-out texts {', '.join(extras['texts'])}. The last {QUERIES} queries"
         " are counted; the tokens before them reach the caches with dense attention's states. As"
-        " the paper measures language models, the caches are full from early on and evict token by"
-        " token. In its prefilling phase a prompt only votes, and is evicted down to the cache's"
-        " size at its end: a table of its own."
-        " Voting evicts a token from all heads of"
-        " a layer, H2O from a kv head, or by layer from all. Losses are against dense attention, in"
-        " nats a token, ± the standard error over the windows. Speedup by eviction (Fig. 8, right),"
-        " GOPS and tokens/s (Table II): [speed](veda_speed.md).",
+        " the paper measures language models, the caches are full from early on and evict token"
+        " by token. In its prefilling phase a prompt only votes, and is evicted down to the"
+        " cache's size at its end: a table apart. Voting evicts a token from all heads of a layer,"
+        " H2O from a kv head, or by layer from all. Losses are against dense attention, in nats a"
+        " token, ± the standard error over the windows. Speedup by eviction (Fig. 8, right), GOPS"
+        " and tokens/s (Table II): [speed](veda_speed.md).",
         [*(_lowest(rows, other) for other in ("H2O", "StreamingLLM")), _tenth(rows), _sinks(rows)],
         [
             *(_table(rows, model, METHODS | MORE, "evicting token by token") for model in MODELS),
@@ -136,14 +131,11 @@ def _lowest(rows: Mapping[Trial, Row], other: str) -> Claim:
 
 def _tenth(rows: Mapping[Trial, Row]) -> Claim:
     kept = LONG // TENTH
-    found = {
-        model: rows[Trial(METHODS["voting"].format(kept), long(model))].delta for model in MODELS
-    }
+    delta = rows[Trial(METHODS["voting"].format(kept), long())].delta
     return Claim(
         f"with a tenth of the length ({LONG}) the loss is negligible",
-        "; ".join(f"{model}: {_estimate(delta)} nats" for model, delta in found.items())
-        + f" with {kept} tokens",
-        Verdict.measured(*(delta.against(NEGLIGIBLE) for delta in found.values())),
+        f"{MODELS[0]}: {_estimate(delta)} nats with {kept} tokens",
+        Verdict.measured(delta.against(NEGLIGIBLE)),
         "negligible is below 2 % of perplexity, 0.02 nats a token",
     )
 
@@ -182,15 +174,9 @@ def _table(rows: Mapping[Trial, Row], model: str, methods: Mapping[str, str], ho
 def _long_table(rows: Mapping[Trial, Row]) -> Table:
     kept = LONG // TENTH
     return Table(
-        f"Loss at {LONG} tokens with {kept} kept",
-        ["policy", *MODELS],
-        [
-            [
-                name,
-                *(_estimate(rows[Trial(form.format(kept), long(model))].delta) for model in MODELS),
-            ]
-            for name, form in METHODS.items()
-        ],
+        f"{MODELS[0]}: loss at {LONG} tokens with {kept} kept",
+        list(METHODS),
+        [[_estimate(rows[Trial(form.format(kept), long())].delta) for form in METHODS.values()]],
     )
 
 
