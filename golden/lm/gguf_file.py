@@ -6,12 +6,25 @@ tensors to float32.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 from gguf.quants import dequantize
 
 from golden import InputError
+
+
+class _Reader(gguf.GGUFReader):
+    """The package's reader on a plain array, whose many slices take a third of the time."""
+
+    @property
+    def data(self) -> Any:
+        return self._data
+
+    @data.setter
+    def data(self, mapped: Any) -> None:
+        self._data = np.asarray(mapped)
 
 
 class GGUFFile:
@@ -23,7 +36,7 @@ class GGUFFile:
             what = "it is not a file" if self.path.exists() else "there is no such file"
             raise InputError(f"model {path}: {what}")
         try:
-            reader = gguf.GGUFReader(self.path)
+            reader = _Reader(self.path)
         # The reader does not check the file: damage raises any of these.
         except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
             raise InputError(f"model {path}: it is not a whole GGUF file ({error})") from None
@@ -84,8 +97,7 @@ class GGUFFile:
                 f"model {self.path}: tensor {name} must have shape {shape}, not {found}"
             )
         try:
-            # Plain arrays are quicker to slice than the file's memory map.
-            values = dequantize(np.asarray(tensor.data), tensor.tensor_type)
+            values = dequantize(tensor.data, tensor.tensor_type)
             return values.astype(np.float32, copy=False)
         except NotImplementedError:
             raise InputError(
