@@ -1,7 +1,6 @@
 """Files of tests that passed, each with what it read: it holds as long as that is the same."""
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,16 +15,13 @@ class Record:
 
     seconds
         Wall-clock time of dear tests, by name.
-    reads
-        Sets of files and folders, by a hash of the set: files of tests share most of them.
     passed
-        By file of tests the set that it read, and the digest of its content.
+        By file of tests the digest of what it read, and the names of that.
     """
 
     path: Path
     seconds: dict[str, int] = dataclasses.field(default_factory=dict)
-    reads: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    passed: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    passed: dict[str, tuple[str, list[str]]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def load(cls, path: Path) -> "Record":
@@ -33,31 +29,32 @@ class Record:
         if not path.exists():
             return cls(path)
         content = json.loads(path.read_text())
-        reads = {name: files.split() for name, files in content["reads"].items()}
-        passed = {name: tuple(of) for name, of in content["passed"].items()}
-        return cls(path, content["seconds"], reads, passed)
+        passed = {name: (found, read.split()) for name, (found, read) in content["passed"].items()}
+        return cls(path, content["seconds"], passed)
 
     def holds(self, file: str, hashes: Mapping[str, str], tools: str) -> bool:
         """Whether the file passed with what it reads as it is now."""
-        key, found = self.passed.get(file, ("", ""))
-        return key in self.reads and digest(self.reads[key], hashes, tools) == found
+        if file not in self.passed:
+            return False
+        found, read = self.passed[file]
+        return digest(read, hashes, tools) == found
 
-    def add(self, file: str, reads: Iterable[str], hashes: Mapping[str, str], tools: str) -> None:
+    def add(self, file: str, read: Iterable[str], hashes: Mapping[str, str], tools: str) -> None:
         """Note that all tests of a file passed."""
-        names = sorted(reads)
-        key = hashlib.sha256(" ".join(names).encode()).hexdigest()[:8]
-        self.reads[key] = names
-        self.passed[file] = key, digest(names, hashes, tools)
+        names = sorted(read)
+        self.passed[file] = digest(names, hashes, tools), names
 
     def save(self) -> None:
-        """Write the file; sets that no file of tests has are left out."""
-        used = {key for key, _ in self.passed.values()}
-        content = {
-            "seconds": dict(sorted(self.seconds.items())),
-            "reads": {key: " ".join(self.reads[key]) for key in sorted(used)},
-            "passed": dict(sorted(self.passed.items())),
-        }
-        lines = json.dumps(content, indent=1).replace('",\n   "', '", "')
-        lines = lines.replace("[\n   ", "[").replace("\n  ]", "]")
+        """Write the file, a line for each file of tests."""
+        seconds = dict(sorted(self.seconds.items()))
+        passed = [
+            f"  {json.dumps(name)}: {json.dumps([found, ' '.join(read)])}"
+            for name, (found, read) in sorted(self.passed.items())
+        ]
+        lines = [
+            *("{", f' "seconds": {json.dumps(seconds, indent=2)},', ' "passed": {'),
+            *(f"{line}," for line in passed[:-1]),
+            *(*passed[-1:], " }", "}", ""),
+        ]
         with replacing(self.path) as file:
-            file.write(f"{lines}\n".encode())
+            file.write("\n".join(lines).encode())

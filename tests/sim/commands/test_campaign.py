@@ -128,7 +128,7 @@ def test_a_campaign_fails_with_a_line_for_each_reason(run, monkeypatch, bad, lin
 
 
 def test_a_campaign_ends_with_its_dearest_tests(run, monkeypatch, record):
-    record.write_text('{"seconds": {"old": 50, "tests/a.py::test": 20}, "reads": {}, "passed": {}}')
+    record.write_text('{"seconds": {"old": 50, "tests/a.py::test": 20}, "passed": {}}')
     few = TestRun(seconds={"tests/b.py::test": 3.0}, skipped=["no tool"])
     outcomes = {"tests/a.py::test": GOOD, "tests/b.py::test": few}
     status, out, _ = run_campaign(run, monkeypatch, outcomes, "--record")
@@ -174,4 +174,3 @@ def test_the_record_is_of_tests_that_there_are():
     for name in (*record.seconds, *record.passed):
         assert (ROOT / name.partition("::")[0]).exists(), name
     assert all(seconds >= campaign.DEAR for seconds in record.seconds.values())
-    assert all(key in record.reads for key, _ in record.passed.values())
