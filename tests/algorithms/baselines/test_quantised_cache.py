@@ -124,6 +124,15 @@ def test_more_bits_come_closer_to_dense():
     assert errors[2] < 0.01
 
 
+def test_a_residual_that_holds_all_is_dense():
+    q, k, v = random_qkv(4, 2, 31, 8, seed=44)
+    dense = DenseAttention()
+    expected = dense.sequence(q, k, v)
+    attention = QuantisedCacheAttention(2, group=8, residual=32)
+    np.testing.assert_allclose(attention.sequence(q, k, v), expected, rtol=1e-12, atol=1e-14)
+    assert attention.traffic == dense.traffic
+
+
 def test_a_group_of_equal_numbers():
     x = np.array([[0.5, 0.5, 0.5], [0.0, 0.0, 0.0]])
     np.testing.assert_array_equal(rounded_group(x, 4), x)

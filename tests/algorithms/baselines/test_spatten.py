@@ -14,8 +14,8 @@ from tests.support.qkv import random_qkv
 LAYERS = 10
 SETTINGS = [
     {"keep": 0.4, "values": 0.5},
-    {"keep": 0.6, "values": 0.3, "first_bits": 3, "confidence": 0.5},
-    {"keep": 0.5, "values": 1.0, "first_bits": 12, "value_bits": 12, "scale": 0.8},
+    {"keep": 0.6, "values": 0.3, "recent": 0.2, "first_bits": 3, "confidence": 0.5},
+    {"keep": 0.5, "values": 1.0, "recent": 0.0, "first_bits": 12, "value_bits": 12, "scale": 0.8},
     {"keep": 0.35, "values": 0.4, "prompt": 9, "bits": 8, "first_bits": 4, "value_bits": 5},
 ]
 
@@ -35,27 +35,37 @@ def largest(values, number):
     return set(sorted(values, key=lambda j: (-values[j], j))[: max(math.floor(number + 1e-9), 1)])
 
 
-def plain(layers, *, keep, values, bits=12, first_bits=8, confidence=0.05, value_bits=8, **options):
-    """Outputs by layer, and all reads: of heads that share rows, and alone."""
-    prompt = options.get("prompt", 0)
+def plain(
+    layers, runs, *, keep, values, bits=12, first_bits=8, confidence=0.05, value_bits=8, **options
+):
+    """Outputs by layer, and all reads: of heads that share rows, and alone.
+
+    `runs` are the ends of the runs of tokens that each layer takes before the next.
+    """
+    prompt, recent = options.get("prompt", 0), options.get("recent", 0.5)
     (heads, tokens, d), kv_heads = layers[0][0].shape, len(layers[0][1])
     group, scale = heads // kv_heads, options.get("scale", d**-0.5)
     unit = 1.25 * 5 / (2 ** (bits - 1) - 1)
     outputs = [np.zeros(q.shape) for q, _, _ in layers]
-    given = [[0.0] * tokens for _ in layers]
+    total = [0.0] * tokens
+    given = [[0.0] * tokens for _ in layers]  # in this run
     traffic, alone = Traffic(), Traffic()
     size, rest, value_size = (
         math.ceil(d * n / 8) for n in (first_bits, bits - first_bits, value_bits)
     )
     for t in range(tokens):
+        if t in runs:
+            total = [before + sum(column) for before, *column in zip(total, *given, strict=True)]
+            given = [[0.0] * tokens for _ in layers]
         kept = set(range(t + 1))
         for index, (q, k, v) in enumerate(layers):
             traffic.dense(kv_heads * (t + 1), d)
             alone.dense(heads * (t + 1), d)
             if t >= prompt:
                 number = kept_share(index, len(layers), keep) * (t + 1)
-                importance = {j: sum(given[i][j] for i in range(index)) for j in kept}
-                importance[t] = math.inf
+                importance = {j: total[j] + sum(given[i][j] for i in range(index)) for j in kept}
+                newest = max(math.floor(recent * math.floor(number + 1e-9) + 1e-9), 1)
+                importance |= dict.fromkeys(kept & set(range(t - newest + 1, t + 1)), math.inf)
                 kept = largest(importance, number) if number < len(kept) else kept
             whole_of = [set() for _ in range(kv_heads)]
             values_of = [set() for _ in range(kv_heads)]
@@ -93,14 +103,24 @@ def plain(layers, *, keep, values, bits=12, first_bits=8, confidence=0.05, value
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_equals_the_plain_loops(settings):
-    """Layer by layer, as the language model runs them."""
+@pytest.mark.parametrize("block", [4, 128])
+@pytest.mark.parametrize("runs", [[9, 26], [*range(1, 27)]], ids=["runs", "steps"])
+def test_equals_the_plain_loops(settings, runs, block, monkeypatch):
+    """Layer by layer in runs of tokens, as the language model runs them."""
+    monkeypatch.setattr("golden.algorithms.baselines.spatten._QUERY_BLOCK", block)
     layers = inputs()
     made = SpAttenAttention.for_layers([settings] * LAYERS)
-    expected, traffic, alone = plain(layers, **settings)
+    expected, traffic, alone = plain(layers, runs, **settings)
+    for first, last in zip([0, *runs], runs, strict=False):
+        for attention, arrays, o in zip(made, layers, expected, strict=True):
+            part = [x[:, first:last] for x in arrays]
+            if last - first == 1:
+                got = attention.step(*(x[:, 0] for x in part))[:, None]
+            else:
+                got = attention.sequence(*part)
+            np.testing.assert_allclose(got, o[:, first:last], rtol=1e-8, atol=1e-10)
     found = Traffic(), Traffic()
-    for attention, arrays, o in zip(made, layers, expected, strict=True):
-        np.testing.assert_allclose(attention.sequence(*arrays), o, rtol=1e-8, atol=1e-10)
+    for attention in made:
         found[0].add(attention.traffic)
         found[1].add(attention.alone)
         assert attention.rows == 2 * 26 and attention.evicted == []
@@ -109,22 +129,16 @@ def test_equals_the_plain_loops(settings):
     assert [attention.state_bytes for attention in made] == [16 + 4 * 26, *[16] * (LAYERS - 1)]
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_steps_and_parts_equal_a_whole_run(settings):
-    """Long enough for two blocks of queries, with scales that change within it."""
-    layers = [random_qkv(4, 2, 140, 6, seed=70 + layer, sharpness=2) for layer in range(LAYERS)]
-    whole, other = (SpAttenAttention.for_layers([settings] * LAYERS) for _ in range(2))
-    expected = [a.sequence(*arrays) for a, arrays in zip(whole, layers, strict=True)]
-    for first, last in [(0, 3), (3, 4), (4, 5), (5, 139), (139, 140)]:
-        for index, (attention, arrays) in enumerate(zip(other, layers, strict=True)):
-            part = [x[:, first:last] for x in arrays]
-            if last - first == 1:
-                o = attention.step(*(x[:, 0] for x in part))[:, None]
-            else:
-                o = attention.sequence(*part)
-            np.testing.assert_allclose(o, expected[index][:, first:last], rtol=1e-7, atol=1e-9)
-    assert [a.traffic for a in whole] == [a.traffic for a in other]
-    assert [a.alone for a in whole] == [a.alone for a in other]
+def test_scales_that_change_within_a_run(monkeypatch):
+    """The rows that a query sees do not depend on the blocks."""
+    outputs = []
+    for block in (3, 128):
+        monkeypatch.setattr("golden.algorithms.baselines.spatten._QUERY_BLOCK", block)
+        made = SpAttenAttention.for_layers([{"calibration": 5}] * LAYERS)
+        layers = [random_qkv(4, 2, 30, 6, seed=70 + n, sharpness=2) for n in range(LAYERS)]
+        outputs.append([a.sequence(*arrays) for a, arrays in zip(made, layers, strict=True)])
+        assert max(attention._cache.stored_again for attention in made) > 5
+    np.testing.assert_allclose(*outputs, rtol=1e-8, atol=1e-10)
 
 
 def test_the_schedule_is_that_of_the_released_workload():
@@ -159,6 +173,15 @@ def test_a_pruned_token_is_out_of_all_later_layers():
     assert before[-1].sum() == math.floor(26 * kept_share(LAYERS - 1, LAYERS, 0.4))
 
 
+def test_probabilities_that_underflow():
+    """Kept tokens of probability 0 are read before pruned ones."""
+    made = SpAttenAttention.for_layers([{"keep": 0.4, "values": 1.0}] * LAYERS)
+    for attention, (q, k, v) in zip(made, inputs(), strict=True):
+        assert np.isfinite(attention.sequence(1e4 * q, k, v)).all()
+        assert attention.alone.v_rows == attention.alone.k_rows
+        assert attention.traffic.v_rows == attention.traffic.k_rows
+
+
 def test_layers_out_of_order():
     q, k, v = random_qkv(4, 2, 4, 6)
     made = parse("spatten").attentions(3)
@@ -179,6 +202,7 @@ def test_layers_out_of_order():
         ({"bits": 17}, "bits must be between 2 and 16, not 17"),
         ({"first_bits": 13}, "first_bits must be between 1 and bits, 12, not 13"),
         ({"value_bits": 0}, "value_bits must be between 1 and bits, 12, not 0"),
+        ({"recent": 1.5}, "recent must be between 0 and 1, not 1.5"),
         ({"prompt": -1}, "prompt must be at least 0, not -1"),
         ({"calibration": 0}, "calibration must be at least 1, not 0"),
         ({"headroom": 0.5}, "headroom must be a finite number of at least 1, not 0.5"),
