@@ -1,5 +1,7 @@
 """ToPick, Fig. 8 and Fig. 3: what pruning saves at the paper's context, and how queries differ."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from golden.algorithms.attention import attention_scores, softmax
@@ -88,12 +90,13 @@ def _dominant(model: str) -> dict:
 
 
 def study(rows: dict[Trial, Row], chosen: dict[Choice, list[Chosen]], extras: dict) -> Study:
-    claims, tables = [], []
+    tables = []
+    at_loss: dict[float, dict[str, Row]] = {allowed: {} for allowed in ALLOWED}
     for choice, policies in chosen.items():
         model = choice.place.model
         here = {trial.policy: row for trial, row in rows.items() if trial.place.model == model}
-        for (allowed, paper), of in zip(ALLOWED.items(), policies, strict=True):
-            claims.append(_saving(model, here[of.policy], allowed, paper))
+        for allowed, of in zip(ALLOWED, policies, strict=True):
+            at_loss[allowed][model] = here[of.policy]
         tables.append(
             Table.of(
                 f"{model}: dense perplexity {here[NOTHING].dense:.2f}; ± standard error over"
@@ -102,6 +105,7 @@ def study(rows: dict[Trial, Row], chosen: dict[Choice, list[Chosen]], extras: di
                 *COLUMNS,
             )
         )
+    claims = [_saving(allowed, found) for allowed, found in at_loss.items()]
     claims.append(_figure_3(extras))
     first = next(iter(rows.values()))
     return Study(
@@ -121,26 +125,34 @@ def study(rows: dict[Trial, Row], chosen: dict[Choice, list[Chosen]], extras: di
         [
             Picture(
                 "topick",
-                "times fewer bytes of K and V against the loss",
+                "times fewer bytes of K and V against the threshold",
                 lambda: _picture(rows),
             )
         ],
     )
 
 
-def _saving(model: str, row: Row, allowed: float, paper: tuple[float, ...]) -> Claim:
-    given_up, *figures = paper
-    ours = row.v_times_fewer, row.k_times_fewer, row.times_fewer
-    named = zip(("V", "K", "both"), ours, strict=True)
+def _saving(allowed: float, found: Mapping[str, Row]) -> Claim:
+    """The paper's savings at a loss, by model."""
+    given_up, *figures = ALLOWED[allowed]
+    told, decided = [], []
+    for model, row in found.items():
+        ours = row.v_times_fewer, row.k_times_fewer, row.times_fewer
+        named = zip(("V", "K", "both"), ours, strict=True)
+        told.append(
+            f"{model}: {', '.join(f'{name} {_times(of)}×' for name, of in named)}"
+            f" at KL {row.kl.mean:.4f} ± {row.kl.error:.4f}, {row.delta.mean:+.4f} ±"
+            f" {row.delta.error:.4f} nats ({row.policy})"
+        )
+        decided += [reaches(of, figure) for of, figure in zip(ours, figures, strict=True)]
+    shared = ", ".join(f"{model} {_times(of.times_fewer_shared)}×" for model, of in found.items())
     return Claim(
         f"at +{given_up} perplexity {figures[0]}× fewer bytes of V, {figures[1]}× of K,"
         f" {figures[2]}× of both",
-        f"{model}: "
-        + ", ".join(f"{name} {_times(of)}×" for name, of in named)
-        + f" at KL {row.kl.mean:.4f} ± {row.kl.error:.4f}, {row.delta.mean:+.4f} ±"
-        f" {row.delta.error:.4f} nats ({row.policy}, chosen for {allowed})",
-        Verdict.measured(*(reaches(of, figure) for of, figure in zip(ours, figures, strict=True))),
-        f"shared by the heads of a group {_times(row.times_fewer_shared)}×",
+        "; ".join(told),
+        Verdict.measured(*decided),
+        f"thresholds were chosen for a KL of {allowed}. Both of K and V, shared by the heads of a"
+        f" group: {shared}",
     )
 
 
