@@ -38,8 +38,9 @@ def register(commands: argparse._SubParsersAction) -> None:
         help="repeat each paper's main result and write pages with plots",
         description="Repeat each paper's main result on the language model and write, for each"
         " paper, a page that puts its figure beside ours, a picture and the data as JSON, with an"
-        " index. Takes some forty minutes; `python -m sim results` runs several tasks at a time, of"
-        " 1.5 GB of memory each, and resumes.",
+        " index. --text, --model and --tokens are for unicaim and kllm; the others name their"
+        " models and texts. Takes some hours; `python -m sim results` runs several tasks at a time,"
+        " of up to 4 GB of memory each, and resumes.",
     )
     add_model(command, tokens=1024)
     command.add_argument(
