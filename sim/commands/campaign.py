@@ -34,6 +34,9 @@ DEAR, OTHERS, MINUTES = 30, 8, 4
 
 DEAREST = 10
 
+KEPT_BY = (*SOURCES, "tests", "pyproject.toml")
+"""Files and folders that a kept result depends on."""
+
 
 @dataclasses.dataclass
 class TestRun:
@@ -63,6 +66,13 @@ class TestRun:
     def passed(self) -> bool:
         """Whether there were tests and none failed."""
         return bool(self.seconds) and not self.failures
+
+    @property
+    def keepable(self) -> bool:
+        """Whether the tests passed and read nothing that a kept result does not depend on."""
+        return self.passed and all(
+            name.startswith((*KEPT_BY, reads.EVERYTHING)) for name in self.reads
+        )
 
 
 def collect(paths: tuple[str, ...]) -> list[str]:
@@ -159,10 +169,9 @@ def _said(output: subprocess.CompletedProcess) -> str:
 
 def campaign_command(arguments) -> int:
     where = execution(arguments)
-    sources = (*SOURCES, "tests", "pyproject.toml")
     # A task as well, whose result is kept: importing all tests takes a quarter of a minute.
     collecting = Task("collect", collect, (tuple(arguments.tests),))
-    (found,) = executor.execute([collecting], sources=sources, quiet=True, fresh=arguments.fresh)
+    (found,) = executor.execute([collecting], sources=KEPT_BY, quiet=True, fresh=arguments.fresh)
     files = _by_file(found.result())
     record, hashes = Record.load(RECORD), reads.content()
     held = [
@@ -177,7 +186,7 @@ def campaign_command(arguments) -> int:
         _tell_held(files, held)
         return 0
     outcomes, failed = [], []
-    run = executor.execute(tasks, sources=sources, keep=lambda run: run.passed, **where)
+    run = executor.execute(tasks, sources=KEPT_BY, keep=lambda run: run.keepable, **where)
     for outcome in run:
         outcomes.append(outcome)
         if not sys.stderr.isatty():  # where there is no bar, such as in a log
@@ -256,7 +265,7 @@ def _seconds(outcomes: list[executor.Outcome]) -> dict[str, float]:
 def _record(
     record: Record, outcomes: list[executor.Outcome], files: dict[str, list[str]], *, whole: bool
 ) -> None:
-    """Write the record; what was not run is as it was.
+    """Write the record; what was not run is as it was, and a file of which a test failed has none.
 
     whole
         Whether all campaign tests of the files were to run.
@@ -269,6 +278,8 @@ def _record(
         file = outcome.task.arguments[0][0].partition("::")[0]
         by_file.setdefault(file, []).append(outcome.value)
     for file, runs in by_file.items():
+        if any(run is None or run.failures for run in runs):
+            record.passed.pop(file, None)
         good = [run for run in runs if run is not None and run.passed and not run.skipped]
         ran = {name for run in good for name in run.seconds}
         if whole and len(good) == len(runs) and ran >= set(files[file]):

@@ -18,7 +18,8 @@ os.listdir("sim")
 FILES = (
     *("golden/__init__.py", "golden/first.py", "golden/other.py", "golden/lm/second.py"),
     *("golden/lm/third.py", "hw/kllm/block.py", "sim/drivers/run.py", "sim/drivers/a.cpp"),
-    *("tests/kllm/test_a.py", "tests/kllm/conftest.py", "docs/page.md", "README.md"),
+    *("tests/kllm/test_a.py", "tests/kllm/conftest.py", "docs/page.md", "README.md", "Makefile"),
+    *("examples/soc/top.v", "examples/soc/Makefile", "examples/soc/run.py"),
 )
 
 
@@ -52,9 +53,12 @@ def test_files_of_tests_are_named_alone(project):
     assert found == {"tests/kllm/test_a.py", "tests/kllm/"}
 
 
-def test_a_program_that_notes_nothing_reads_everything(project):
-    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], env={})"
-    assert noted(project, program) == {"*"}
+@pytest.mark.parametrize("how", ["", "env={}", "env={**os.environ, 'PYTHONPATH': ''}"])
+def test_a_program_that_notes_nothing_reads_everything(project, how):
+    """Also where the environment of all programs has been changed."""
+    program = "import os, subprocess, sys; "
+    program += "" if how else "os.environ['PYTHONPATH'] = os.getcwd(); "
+    assert noted(project, program + f"subprocess.run([sys.executable, '-c', ''], {how})") == {"*"}
 
 
 HASHES = dict.fromkeys(FILES, "0")
@@ -72,10 +76,10 @@ HASHES = dict.fromkeys(FILES, "0")
     ids=str,
 )
 def test_what_a_change_of_a_file_changes(read, counts):
-    """A program is a reader of C++ files too, as compilers note nothing."""
+    """A program is a reader of files for compilers and make too, as these note nothing."""
     before = digest(read, HASHES, "tools")
     changing = {name for name in FILES if digest(read, HASHES | {name: "1"}, "tools") != before}
-    assert changing == counts | {"sim/drivers/a.cpp"}
+    assert changing == counts | {"sim/drivers/a.cpp", "examples/soc/top.v", "examples/soc/Makefile"}
     assert digest(read, HASHES, "others") != before
     new = {"golden/lm/fourth.py": "0"}
     assert (digest(read, HASHES | new, "tools") != before) == bool(read & {"golden/lm/", "*"})

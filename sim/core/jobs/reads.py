@@ -1,8 +1,8 @@
 """Which of the project's files a program reads, and whether they are still the same.
 
 A Python program notes each file that it opens, modules among them, and so does every Python program
-that it starts, such as a simulator with cocotb in it. Compilers note nothing, so that each program
-counts as a reader of all C++ files as well.
+that it starts, such as a simulator with cocotb in it. Compilers and `make` note nothing, so that
+each program counts as a reader of all files for them as well.
 """
 
 import functools
@@ -17,7 +17,7 @@ HOOK = Path(__file__).parent / "hook"
 
 PACKAGES = ("hw", "golden", "sim")
 _FOLDERS = (*PACKAGES, "tests", "docs", "examples")
-_COMPILED = (".cpp", ".h", ".lib")
+_COMPILED = (".cpp", ".c", ".h", ".S", ".ld", ".lib", ".v", ".mk", "Makefile")
 RECORD = "docs/results/campaign.json"
 """A file that is of these reads, and no part of them."""
 _NO_PART = (RECORD, "tests/dear.txt", "pyproject.toml")
@@ -84,13 +84,13 @@ def content() -> Mapping[str, str]:
 
 
 def digest(reads: Iterable[str], hashes: Mapping[str, str], tools: str) -> str:
-    """Hash of what was read, of all C++ files and of the tools."""
+    """Hash of what was read, of all files for compilers and `make`, and of the tools."""
     reads = set(reads)
     wanted = sorted(
         name
         for name in hashes
         if name in reads
-        or (name.endswith(_COMPILED) and name.startswith(PACKAGES))
+        or (name.endswith(_COMPILED) and name.startswith((*PACKAGES, "examples")))
         or (f"{name.rpartition('/')[0]}/" in reads and "/test_" not in name)
         or (EVERYTHING in reads and name.startswith(tuple(f"{p}/" for p in PACKAGES)))
     )

@@ -1,5 +1,6 @@
 """The campaign: tests as tasks, what counts as a pass, what is repeated."""
 
+import dataclasses
 import json
 
 import pytest
@@ -90,7 +91,7 @@ def run_campaign(run, monkeypatch, outcomes: dict, command=""):
                 continue
             asked.append(task.name)
             value = outcomes[task.name]
-            assert not isinstance(value, TestRun) or keep(value) == value.passed
+            assert not isinstance(value, TestRun) or keep(value) == value.keepable
             error = value if isinstance(value, Exception) else None
             yield Outcome(task, None if error else value, error, 60.0, kept=False)
 
@@ -166,6 +167,31 @@ def test_what_passed_is_run_again_after_a_change_alone(run, monkeypatch, record)
     hashes["hw/kllm/y.py"] = "2"
     more = outcomes | {"tests/a.py::two": RuntimeError("died")}
     assert ran(outcomes=more)[2] == both[1:], "the digest is of the file, so the tests are too"
+
+
+@pytest.mark.parametrize("bad", [ToolError("died"), "broken"], ids=["died", "failed"])
+def test_a_file_that_fails_leaves_the_record(run, monkeypatch, bad):
+    """Though what it reads has not changed."""
+    monkeypatch.setattr(reads, "content", lambda: {"tests/a.py": "3"})
+    good = TestRun({"tests/a.py::one": 1.0}, reads=frozenset({"tests/a.py"}))
+    if isinstance(bad, str):
+        bad = dataclasses.replace(good, failures=[bad])
+
+    def ran(outcome, command):
+        return run_campaign(run, monkeypatch, {"tests/a.py::one": outcome}, command)[2]
+
+    assert ran(good, "--record") and not ran(good, "")
+    assert ran(bad, "--fresh --record")
+    assert ran(good, "") == ["tests/a.py::one"]
+
+
+def test_results_are_kept_where_their_hash_has_what_was_read():
+    """Else a change of docs would be recorded as passed without a run."""
+    run = TestRun({"tests/a.py::one": 1.0}, reads=frozenset({"hw/kllm/", "tests/a.py", "*"}))
+    assert run.keepable
+    for other in ("docs/verilog.md", "examples/axi_soc/axi_ram.py", "README.md"):
+        assert not dataclasses.replace(run, reads=run.reads | {other}).keepable
+    assert not dataclasses.replace(run, failures=["broken"]).keepable
 
 
 def test_the_record_is_of_tests_that_there_are():

@@ -27,10 +27,9 @@ def _hook(event: str, arguments: tuple) -> None:
         if isinstance(path, str) and (path.startswith(_ROOT) or not path.startswith("/")):
             _note(os.path.abspath(path))
     elif event == "subprocess.Popen":
-        environment = arguments[3]
-        if environment is not None and (
-            "SENBAZURU_READS" not in environment
-            or os.path.dirname(__file__) not in environment.get("PYTHONPATH", "")
+        environment = os.environ if arguments[3] is None else arguments[3]
+        if "SENBAZURU_READS" not in environment or os.path.dirname(__file__) not in environment.get(
+            "PYTHONPATH", ""
         ):
             _note("*")
 
