@@ -11,8 +11,9 @@ from golden.algorithms.lad.piecewise_exp import EIGHT_BOUNDS, PAPER_BOUNDS, THIR
 from golden.algorithms.lad.rows import Rows, average, measure_rows
 from golden.evaluation.plots import curves
 from golden.evaluation.row import Row
+from golden.lm.texts import HELD_OUT
 from golden.studies.study import Claim, Picture, Study, Table, Verdict, negligible
-from golden.studies.trials import HELD_OUT, Choice, Chosen, Place, Trial, hidden_inputs, texts_of
+from golden.studies.trials import Choice, Chosen, Place, Trial, hidden_inputs, texts_of
 
 MODELS = ("smollm2", "qwen0.5b")
 TEXTS, DRIFT_TEXT = HELD_OUT, "python-reference"

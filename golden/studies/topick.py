@@ -8,10 +8,9 @@ from golden.algorithms.attention import attention_scores, softmax
 from golden.evaluation.estimate import Estimate
 from golden.evaluation.plots import curves
 from golden.evaluation.row import Row
+from golden.lm.texts import DEVELOPMENT, HELD_OUT
 from golden.studies.study import Claim, Picture, Study, Table, Verdict, reaches
 from golden.studies.trials import (
-    DEVELOPMENT,
-    HELD_OUT,
     Choice,
     Chosen,
     Place,

@@ -18,8 +18,6 @@ from golden.lm.model import in_memory
 from golden.lm.models import MODELS
 from golden.lm.text import read_texts
 
-DEVELOPMENT, HELD_OUT = "development", "held-out"
-
 
 @dataclasses.dataclass(frozen=True)
 class Place:
@@ -137,13 +135,12 @@ def run(task: Task) -> dict[str, list[Score]] | list[Chosen]:
     return score_all(setting, runs, policies, first=task.number * each, **defaults)
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=1)  # tasks come model by model, and one may need 2 GB
 def _opened(model: str):
     llama, tokenizer, about = open_model(model if model in MODELS else Path(model))
     return in_memory(llama), tokenizer, about
 
 
-@functools.lru_cache(maxsize=4)
 def _setting(place: Place) -> Setting:
     model, tokenizer, about = _opened(place.model)
     return Setting(

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from golden.evaluation.estimate import Decision, Estimate
 from golden.evaluation.plots import curves
 from golden.evaluation.row import Row
+from golden.lm.texts import HELD_OUT
 from golden.studies.study import Claim, Picture, Study, Table, Verdict
-from golden.studies.trials import HELD_OUT, Choice, Chosen, Place, Trial, texts_of
+from golden.studies.trials import Choice, Chosen, Place, Trial, texts_of
 
 MODELS = ("smollm2", "qwen0.5b")
 TEXTS = HELD_OUT
