@@ -149,18 +149,25 @@ def _with_rows(
     return dataclasses.replace(made, about=about, data=data)
 
 
-def _read_rows(name: str, content: dict) -> Study:
-    """The study at fixed contexts made again of its JSON."""
+def _read_rows(name: str, content: dict, path: Path) -> Study:
+    """The study at fixed contexts made again of its JSON, which was read from `path`."""
     rows = {
         Trial(of["policy"], Place(**of["place"])): Row.from_json(of["row"])
-        for of in content["trials"]
+        for of in content.get("trials", ())
     }
     chosen = {
         Choice(of["policy"], tuple(of["allowed"]), Place(**of["place"])): [
             Chosen(**one) for one in of["chosen"]
         ]
-        for of in content["choices"]
+        for of in content.get("choices", ())
     }
+    wanted: list[Choice | Trial] = [of for of in AT_CONTEXT[name].choices() if of not in chosen]
+    wanted += [trial for trial in AT_CONTEXT[name].trials(chosen) if trial not in rows]
+    if wanted:
+        policy, place = wanted[0].policy, wanted[0].place
+        raise InputError(
+            f"{path}: it has no run of {policy}, {place.model}, {place.context} tokens"
+        )
     return _with_rows(name, rows, chosen, content["extras"])
 
 
@@ -178,7 +185,7 @@ def read_kept(output: Path, name: str, tokens: int) -> Study:
     """
     content = json.loads((output / f"{name}.json").read_text())
     if name in AT_CONTEXT:
-        return _read_rows(name, content)
+        return _read_rows(name, content, output / f"{name}.json")
     fields = [field.name for field in dataclasses.fields(Run)]
     kept = {Run(*(run[field] for field in fields)): run for run in content["runs"]}
     missing = [run.policy for run in EXPERIMENTS[name].runs(tokens) if run not in kept]

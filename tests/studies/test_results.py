@@ -1,5 +1,6 @@
 """The command ``results``: every experiment end to end on a tiny model, pages, index, refusals."""
 
+import dataclasses
 import json
 import os
 import re
@@ -77,6 +78,23 @@ def test_every_experiment(run):
     assert all(f"]({name}.md)" in index for name in EXPERIMENTS)
     assert index.count("\n- **") == index.count("Here: ")
     assert out.count("wrote ") == len(EXPERIMENTS) + 1
+
+
+def test_kept_data_without_a_run(run):
+    """As those of another version."""
+    (choice,) = topick.choices()
+    chosen = [{"policy": "topick:threshold=0.2", "loss": 0.1}] * len(choice.allowed)
+    of_choice = dataclasses.asdict(choice) | {"chosen": chosen}
+    Path("out").mkdir()
+    for content, policy in (
+        ({"runs": []}, "topick:threshold=1e-5..0.5"),
+        ({"trials": [], "choices": [of_choice]}, "topick:threshold=0"),
+    ):
+        Path("out/topick.json").write_text(json.dumps(content))
+        status, out, err = run(f"topick -o out --tokens {TOKENS} --kept")
+        assert (status, out) == (2, "")
+        assert err.startswith(f"error: out/topick.json: it has no run of {policy}, ")
+        assert err.endswith("/tiny.gguf, 120 tokens\n")
 
 
 @pytest.mark.parametrize("name", ["kllm", "topick"])
