@@ -141,7 +141,7 @@ def _times(traffic: Sequence[Traffic], name: str, bits: int) -> Estimate:
     share = (1 if name == "bytes" else 0.5) * bits / FP16_BITS
     dense = np.array([share * of.dense_bytes for of in traffic])
     read = np.array([getattr(of, name) for of in traffic], np.float64)
-    with np.errstate(divide="ignore"):  # infinite if nothing was read
+    with np.errstate(divide="ignore", invalid="ignore"):  # infinite if nothing was read
         windows = Estimate.of((dense / read).tolist())
         return dataclasses.replace(windows, mean=float(dense.sum() / read.sum()))
 
