@@ -75,8 +75,8 @@ def add_context(command: argparse.ArgumentParser) -> None:
         choices=TASKS,
         help="prose; echo: a window's last tokens repeat earlier ones, a test of recall"
         f" ({ECHO_QUERIES} queries if not given); retrieval: {len(DEPTHS)} questions a window on"
-        " numbers hidden in it; agreement: as many tokens as queries, written greedily and compared"
-        " with dense attention's (default: prose)",
+        " numbers hidden in it, whose answers are counted; agreement: as many tokens as queries,"
+        " written greedily and compared with dense attention's (default: prose)",
     )
     group.add_argument(
         "--states",
@@ -193,6 +193,8 @@ def check_policies(texts: Sequence[str], arguments: argparse.Namespace) -> list[
         raise InputError("--judge: it is for parameters that --kl chooses")
     if arguments.task not in (None, "prose", "echo") and arguments.states == "dense":
         raise InputError("--states dense: reads alone are counted on prose and echo")
+    if arguments.task == "retrieval" and arguments.queries is not None:
+        raise InputError("--queries: retrieval counts the tokens of the answers")
     if arguments.task == "agreement" and arguments.kl is not None:
         raise InputError("--kl: a text that the model writes has no loss")
     if arguments.kl is not None and arguments.states == "dense":
