@@ -51,10 +51,13 @@ class Verdict(StrEnum):
 
     @classmethod
     def measured(cls, *decisions: Decision) -> "Verdict":
-        """The same of conditions that a measurement's interval may leave open."""
-        if Decision.UNKNOWN not in decisions:
+        """The same of conditions that a measurement's interval may leave open.
+
+        One that does not hold refutes all; without such, open ones alone decide nothing.
+        """
+        if Decision.WITHIN in decisions or Decision.ABOVE in decisions:
             return cls.of(*(decision is Decision.WITHIN for decision in decisions))
-        return cls.PARTLY if Decision.WITHIN in decisions else cls.OPEN
+        return cls.OPEN
 
 
 GROUPS: dict[str, tuple[Verdict, ...]] = {

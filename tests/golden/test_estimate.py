@@ -69,7 +69,7 @@ def test_negligible_in_both_directions(mean, decision, sign):
         ((ABOVE, ABOVE), Verdict.NOT),
         ((WITHIN, UNKNOWN), Verdict.PARTLY),
         ((UNKNOWN, UNKNOWN), Verdict.OPEN),
-        ((ABOVE, UNKNOWN), Verdict.OPEN),
+        ((ABOVE, UNKNOWN), Verdict.NOT),
     ],
 )
 def test_verdicts_of_decisions(decisions, verdict):
