@@ -2,7 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from golden import InputError
 from golden.evaluation.knobs import CLOSE, choose, open_knob
@@ -56,6 +59,20 @@ def test_a_step_of_whole_numbers():
         open_knob("voting:capacity=4..9"), 0.1, lambda text: losses[int(text.split("=")[1])]
     )
     assert (text, found) == ("voting:capacity=7", 0.001)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.2, 3.0, 30.0]))
+def test_any_falling_loss_of_whole_numbers(seed, spread):
+    """The found one is close to the allowed loss, or the next smaller one loses more than that."""
+    rng = np.random.default_rng(seed)
+    falls = np.exp(-np.cumsum(rng.exponential(spread, 37))) * rng.choice([0, 1], p=[0.2, 0.8])
+    losses = dict(zip(range(4, 41), [1.0, *falls[:-2], 0.0], strict=True))
+    allowed = float(rng.choice([0.5, 0.01, losses[20], losses[40]]))
+    loss = lambda text: losses[int(text.split("=")[1])]  # noqa: E731
+    text, found = choose(open_knob("voting:capacity=4..40"), allowed, loss)
+    assert found == loss(text) <= allowed
+    value = int(text.split("=")[1])
+    assert found >= (1 - CLOSE) * allowed or losses[value - 1] > allowed
 
 
 def test_a_range_that_does_not_enclose():
