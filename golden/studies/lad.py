@@ -226,8 +226,9 @@ def _table(rows: Mapping[Trial, Row], model: str) -> Table:
     dense = next(iter(here.values())).dense
     return Table.of(
         f"{model}, dense perplexity {dense:.2f} (rows of each query head alone; codes count"
-        " besides, so that more than K may be read; -: errors of codes where scores exceed a"
-        " thousand leave a head without any weight above 0, and so without an output)",
+        " besides, so that more than K may be read; G, counters and caches do not; -: errors of"
+        " codes where scores exceed a thousand leave a head without any weight above 0, and so"
+        " without an output)",
         here.items(),
         ("intervals", "{0[0][0]}"),
         ("identification", "{0[0][1]}"),

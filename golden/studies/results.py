@@ -24,7 +24,7 @@ from golden.studies.trials import Choice, Chosen, Place, Task, Trial, rows_of, t
 from golden.studies.trials import run as run_task
 
 AT_CONTEXT: dict[str, Any] = {"veda": veda, "topick": topick, "lad": lad}
-"""Those among them whose policies are tried at fixed contexts, on texts and models they name."""
+"""Experiments whose policies are tried at fixed contexts, on texts and models that they name."""
 EXPERIMENTS = {"veda": veda, "topick": topick, "lad": lad, "unicaim": unicaim, "kllm": kllm}
 
 _opened: Opened | None = None
@@ -266,6 +266,7 @@ INTRODUCTION = (
     " pages from its data again. The papers measured models of 1 to 70 billion parameters on"
     " contexts of 1024 to 4096 tokens. Here they are of 135 and 494 million, which any machine can"
     " run: VEDA, ToPick and LAD at the papers' contexts, in ten windows of held-out texts, so that"
-    " a verdict is what the 95 % interval says; UniCAIM and KLLM on some hundred tokens of two"
-    " texts. Where a figure differs from the paper's, the page states the likely cause."
+    " a verdict on a loss or a saving is what the 95 % interval says; UniCAIM and KLLM on some"
+    " hundred tokens of two texts. Where a figure differs from the paper's, the page states the"
+    " likely cause."
 )

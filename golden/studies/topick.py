@@ -191,7 +191,7 @@ COLUMNS = (
 
 
 def _picture(rows: dict[Trial, Row]):
-    """Both of K and V, for each head and shared, over KL; one curve a model."""
+    """Both of K and V over the threshold; for each model, of each head and shared."""
     lines: dict[str, list[float]] = {}
     for model in MODELS:
         grid = [
