@@ -26,7 +26,7 @@ class Knob:
     """A policy's text with an open parameter, from `low` to `high`.
 
     whole
-        Whether the parameter is a whole number.
+        Whether the parameter is a whole number: both ends are, and are written without a point.
     """
 
     text: str
@@ -63,7 +63,7 @@ def open_knob(text: str) -> Knob | None:
             f"policy {text}: the range of {found['name']} must be two rising numbers above 0,"
             f" such as 0.001..0.1, not {low}..{high}"
         )
-    whole = low.isdigit() and high.isdigit()
+    whole = "." not in low + high and all(end.is_integer() for end in ends)
     return Knob(text, found["before"], found["after"], *ends, whole)
 
 

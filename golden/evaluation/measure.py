@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tqdm import tqdm
 
-from golden.algorithms.attention import DecodeAttention, DenseAttention, Traffic
+from golden.algorithms.attention import ELEMENT_BYTES, DecodeAttention, DenseAttention, Traffic
 from golden.algorithms.baselines import rope_of
 from golden.evaluation.policies import Policy
 from golden.lm.model import Llama
@@ -215,13 +215,12 @@ def measure_trace(
 ) -> Measurement:
     """Measure a policy on the attention of every layer of a trace that holds q, k and v."""
     started = time.perf_counter()
-    attentions = []
     q, k, v, scale = trace.attention
-    layers = tqdm(range(len(q)), desc=policy.text, unit="layer", disable=not progress)
-    for layer in layers:
-        inner = policy.attention(prompt=prompt, scale=scale)
-        attentions.append(Compared(inner, prompt, scale))
-        attentions[-1].sequence(q[layer], k[layer], v[layer])
+    made = policy.attentions(len(q), prompt=prompt, scale=scale)
+    attentions = [Compared(inner, prompt, scale) for inner in made]
+    layers = tqdm(attentions, desc=policy.text, unit="layer", disable=not progress)
+    for attention, *rows in zip(layers, q, k, v, strict=True):
+        attention.sequence(*rows)
     errors = [attention.differences for attention in attentions]
     return _measurement(policy, None, errors, attentions, started)
 
@@ -243,11 +242,17 @@ def _measurement(policy, score, errors, attentions, started) -> Measurement:
         cache_bytes=sum(a.cache_bytes for a in attentions),
         figures={name: float(np.mean(values)) for name, values in figures.items()},
         seconds=time.perf_counter() - started,
-        idle=_idle(policy, traffic, error, all(difference.blind for difference in errors)),
+        idle=_idle(
+            policy,
+            traffic,
+            attentions[0].inner.row_bits,
+            error,
+            all(difference.blind for difference in errors),
+        ),
     )
 
 
-def _idle(policy: Policy, traffic: Traffic, error: float, blind: bool) -> str:
+def _idle(policy: Policy, traffic: Traffic, row_bits: int, error: float, blind: bool) -> str:
     """Why the figures say nothing about the policy; empty if they do."""
     if policy.name == "dense":
         return ""
@@ -255,7 +260,9 @@ def _idle(policy: Policy, traffic: Traffic, error: float, blind: bool) -> str:
         return "dense attention gives zeros alone on this input, so that no error can show"
     if policy.quantises_products:
         return "" if error else "it quantised nothing: its figures are the float model's"
-    if min(traffic.k_rows, traffic.v_rows) < traffic.dense_rows:
+    # A cache of fewer bits reads all rows and fewer bytes.
+    dense_bytes = traffic.dense_bytes * row_bits // (8 * ELEMENT_BYTES)
+    if min(traffic.k_rows, traffic.v_rows) < traffic.dense_rows or traffic.bytes < dense_bytes:
         return ""
     return (
         "it read every row of K and V on this input, and pruned and evicted none: its figures say"

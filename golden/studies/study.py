@@ -84,14 +84,6 @@ def reaches(ours: Estimate, theirs: float) -> Decision:
     return negative.against(-(1 - CLOSE) * theirs)
 
 
-def negligible(difference: Estimate, limit: float) -> Decision:
-    """Whether a difference is at most `limit` in either direction, by its 95 % interval."""
-    low, high = difference.interval
-    if -limit <= low and high <= limit:
-        return Decision.WITHIN
-    return Decision.ABOVE if low > limit or high < -limit else Decision.UNKNOWN
-
-
 PAPER, OURS = "paper", "project"
 TITLES = {PAPER: "paper", OURS: "this project's own"}
 

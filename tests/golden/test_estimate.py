@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from golden.evaluation.estimate import Decision, Estimate
-from golden.studies.study import Verdict, negligible, reaches
+from golden.studies.study import Verdict, reaches
 
 WITHIN, ABOVE, UNKNOWN = Decision.WITHIN, Decision.ABOVE, Decision.UNKNOWN
 
@@ -33,7 +33,7 @@ def test_intervals_hold_in_95_of_100_samples(number):
 def test_one_value_decides_nothing():
     one = Estimate.of([5.0])
     assert math.isnan(one.error) and one.interval == (-math.inf, math.inf)
-    assert {one.against(0), one.against(9), reaches(one, 5), negligible(one, 9)} == {UNKNOWN}
+    assert {one.against(0), one.against(9), reaches(one, 5)} == {UNKNOWN}
 
 
 # The half interval is 0.2262.
@@ -51,14 +51,6 @@ def test_at_most_a_limit(mean, limit, decision):
 )
 def test_a_figure_reaches_the_paper_s_but_for_a_tenth(mean, decision):
     assert reaches(Estimate(mean, 0.1, 10), 10) is decision
-
-
-@pytest.mark.parametrize(
-    ("mean", "decision"), [(0.2, WITHIN), (0.3, UNKNOWN), (0.7, UNKNOWN), (0.8, ABOVE)]
-)
-@pytest.mark.parametrize("sign", [1, -1])
-def test_negligible_in_both_directions(mean, decision, sign):
-    assert negligible(Estimate(sign * mean, 0.1, 10), 0.5) is decision
 
 
 @pytest.mark.parametrize(

@@ -326,3 +326,26 @@ def test_bad_traces(run):
     assert status == 2 and "policy rtn: it has no attention to run on a trace" in err
     status, _, err, _ = run("eval --trace none.npz")
     assert status == 2 and "trace none.npz: there is no such file" in err
+
+
+def test_a_cache_of_fewer_bits_is_not_idle():
+    """It reads all rows, and fewer bytes of them."""
+    found = measure_trace(parse("kv:bits=2,group=8,residual=8"), random_trace())
+    assert not found.idle and found.traffic.k_rows == found.traffic.dense_rows
+    assert measure_trace(parse("topick:threshold=0"), random_trace()).idle
+
+
+def test_layers_of_a_trace_share_a_cascade():
+    """SpAtten's second layer leaves out what the first one has made unimportant."""
+    trace = random_trace()
+    found = measure_trace(parse("spatten:keep=0.5,recent=0"), trace, prompt=10)
+    alone = [
+        measure_trace(parse("spatten:keep=0.5,recent=0"), one, prompt=10)
+        for one in (
+            dataclasses.replace(
+                trace, q=trace.q[n : n + 1], k=trace.k[n : n + 1], v=trace.v[n : n + 1]
+            )
+            for n in range(2)
+        )
+    ]
+    assert found.traffic.k_rows < sum(one.traffic.k_rows for one in alone)

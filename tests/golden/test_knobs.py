@@ -17,6 +17,8 @@ def test_text():
     assert knob.at(0.00123456) == "topick:bits=8,threshold=0.001235,latency=4"
     whole = open_knob("voting:capacity=64..2048")
     assert whole.whole and whole.at(100.0) == "voting:capacity=100"
+    assert open_knob("voting:capacity=5..2e3").whole
+    assert not open_knob("topick:headroom=1.0..2.0").whole
     assert open_knob("lad:bounds=1/2/3") is None and open_knob("dense") is None
 
 
