@@ -15,10 +15,10 @@ from golden import FailedError, InputError
 from golden.algorithms.kllm.calibration import calibration_samples, tuning_samples
 from golden.evaluation.context_command import (
     CONTEXT_OPTIONS,
-    Setting,
     add_context,
     check_policies,
     run_context,
+    setting_of,
 )
 from golden.evaluation.measure import Measurement, measure, measure_trace
 from golden.evaluation.plots import FORMATS, scatter
@@ -154,7 +154,7 @@ def _at_context(arguments: argparse.Namespace) -> None:
         read_texts(sources)
         for sources in (arguments.text or [None], arguments.judge or arguments.text or [None])
     )
-    setting = Setting.of(arguments, *open_model(arguments.model))
+    setting = setting_of(arguments, *open_model(arguments.model))
     run_context(setting, policies, arguments.kl or (), texts, judge, json=arguments.json)
 
 

@@ -1,41 +1,33 @@
 """``golden eval --context``: policies at a fixed context, in windows of several texts."""
 
 import argparse
-import dataclasses
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-import numpy as np
 from rich.console import Console
-from tqdm import tqdm
 
 from golden import FailedError, InputError
-from golden.algorithms.kllm.calibration import calibration_samples, tuning_samples
 from golden.evaluation.context_table import table
-from golden.evaluation.in_context import (
-    DenseRun,
-    Score,
-    run_dense,
-    run_free,
-    run_policy,
-    written,
+from golden.evaluation.knobs import Knob, open_knob
+from golden.evaluation.policies import parse
+from golden.evaluation.row import Row
+from golden.evaluation.setting import (
+    QUERIES,
+    TASKS,
+    Setting,
+    choose_all,
+    run_windows,
+    score_all,
 )
-from golden.evaluation.knobs import Knob, choose, open_knob
-from golden.evaluation.policies import Policy, parse
-from golden.evaluation.row import Row, row_of
-from golden.evaluation.tasks import DEPTHS, retrieval
-from golden.evaluation.windows import ECHO_QUERIES, Window, echo, prose
+from golden.evaluation.tasks import DEPTHS
+from golden.evaluation.windows import ECHO_QUERIES
 from golden.files import json_text
 from golden.lm.commands import at_least
 from golden.lm.model import Llama, in_memory
 from golden.lm.text import text_source
 from golden.lm.texts import HELD_OUT, TEXTS
 from golden.lm.tokenizer import Tokenizer
-
-TASKS = ("prose", "echo", "retrieval", "agreement")
-QUERIES = 64
 
 
 def positive(text: str) -> float:
@@ -105,65 +97,23 @@ CONTEXT_OPTIONS = ("queries", "windows", "task", "states", "kl", "judge")
 """Options that ask for ``--context``."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """What policies are measured on: a model, sizes of windows, and parameters for policies."""
-
-    model: Llama
-    tokenizer: Tokenizer
-    context: int
-    queries: int | None
-    windows: int
-    task: str
-    loop: bool
-    about: dict[str, Any]
-
-    @classmethod
-    def of(cls, arguments: argparse.Namespace, model: Llama, tokenizer: Tokenizer, about: dict):
-        """From the options. Raises ``InputError``."""
-        most = model.config.context
-        if arguments.context > most:
-            raise InputError(f"--context: the model sees at most {most} tokens")
-        return cls(
-            in_memory(model),
-            tokenizer,
-            arguments.context,
-            arguments.queries,
-            arguments.windows or 1,
-            arguments.task or TASKS[0],
-            arguments.states != "dense",
-            about,
-        )
-
-    def cut(self, texts: dict[str, str]) -> list[Window]:
-        """Windows that feed `context` tokens, and one more to predict."""
-        queries = self.queries or (ECHO_QUERIES if self.task == "echo" else QUERIES)
-        if queries >= self.context:
-            raise InputError(f"--queries: they must be fewer than the context's {self.context}")
-        if self.task == "retrieval":
-            questions = retrieval(
-                self.tokenizer, texts, self.context + 1, chat=False, prompts=self.windows
-            )
-            return [question.window for question in questions]
-        cut = echo if self.task == "echo" else prose
-        return cut(self.tokenizer, texts, self.context + 1, queries=queries, windows=self.windows)
-
-    def defaults(self, policies: Sequence[Policy], windows: Sequence[Window]) -> dict[str, Any]:
-        """Samples to calibrate with, which the windows' text is not among."""
-        defaults: dict[str, Any] = {}
-        evaluated = "\n".join(self.tokenizer.decode(list(window.tokens)) for window in windows)
-        if any(policy.quantises_products for policy in policies):
-            defaults["samples"] = calibration_samples(self.tokenizer, evaluated=evaluated)
-        if any(policy.parameters.get("tuned") for policy in policies):
-            defaults["tuning"] = tuning_samples(self.tokenizer, evaluated=evaluated)
-        return defaults
-
-    def row(self, policy: str, scores: Sequence[Score], queries: int) -> Row:
-        """The policy's row. Raises ``FailedError`` if its figures are not finite."""
-        row = row_of(policy, self.about["model"], self.context, queries, scores)
-        if self.loop and self.task != "agreement" and not math.isfinite(row.kl.mean):
-            raise FailedError(f"policy {policy}: its figures are not finite: values overflow")
-        return row
+def setting_of(
+    arguments: argparse.Namespace, model: Llama, tokenizer: Tokenizer, about: dict
+) -> Setting:
+    """The setting that the options describe. Raises ``InputError``."""
+    most = model.config.context
+    if arguments.context > most:
+        raise InputError(f"--context: the model sees at most {most} tokens")
+    return Setting(
+        in_memory(model),
+        tokenizer,
+        arguments.context,
+        arguments.queries,
+        arguments.windows or 1,
+        arguments.task or TASKS[0],
+        arguments.states != "dense",
+        about,
+    )
 
 
 def check_policies(texts: Sequence[str], arguments: argparse.Namespace) -> list[str | Knob]:
@@ -228,88 +178,25 @@ def run_context(
     defaults = setting.defaults(parsed, windows)
     scores = score_all(setting, runs, parsed, total=len(windows), **defaults)
     rows = [setting.row(text, scores[text], windows[0].queries) for text, _ in chosen]
+    # Not before the other policies' rows are printed.
+    failed = [
+        f"policy {row.policy}: its figures are not finite"
+        for row in rows
+        if setting.loop and setting.task != "agreement" and not math.isfinite(row.kl.mean)
+    ]
     if json:
         told = (losses for _, losses in chosen)
         print(json_text([row.as_json() | of for row, of in zip(rows, told, strict=True)]))
-        return
+    else:
+        _show(rows, setting, judge if allowed else texts)
+        for text, losses in chosen if allowed else ():
+            told_kl = f"KL {losses['chosen_kl']:.4f} of {losses['allowed_kl']:g}"
+            print(f"{text}: {told_kl} where it was chosen")
+    if failed:
+        raise FailedError("; ".join(failed))
+
+
+def _show(rows: Sequence[Row], setting: Setting, texts: Iterable[str]) -> None:
     console = Console(width=None if sys.stdout.isatty() else 130)  # a file or a pipe has no width
-    title = f"{setting.about['model']} on {', '.join(judge if allowed else texts)}, {setting.task}"
+    title = f"{setting.about['model']} on {', '.join(texts)}, {setting.task}"
     console.print(table(rows, title, setting.task))
-    for text, losses in chosen if allowed else ():
-        print(
-            f"{text}: KL {losses['chosen_kl']:.4f} of {losses['allowed_kl']:g} where it was chosen"
-        )
-
-
-def run_windows(model: Llama, windows: Iterable[Window]) -> Iterator[DenseRun]:
-    """Dense runs, one after another."""
-    before = None
-    for window in windows:
-        before = run_dense(model, window, before)
-        yield before
-
-
-def choose_all(
-    setting: Setting,
-    windows: Sequence[Window],
-    knobs: Iterable[str | Knob],
-    allowed: Sequence[float],
-) -> list[tuple[str, dict[str, float]]]:
-    """For each open parameter and allowed loss the policy's text, and both losses by name."""
-    with_bar = tqdm(windows, desc="dense", unit="run", disable=None)
-    runs = list(run_windows(setting.model, with_bar))
-    losses: dict[str, float] = {}
-
-    def loss(text: str) -> float:
-        if text not in losses:
-            policy = parse(text, prompt=setting.context)
-            scores = score_all(setting, runs, [policy], total=len(runs))[text]
-            losses[text] = float(np.mean([score.kl for score in scores]))
-        return losses[text]
-
-    chosen = []
-    for knob in knobs:
-        assert isinstance(knob, Knob), "check_policies has seen to that"
-        for target in allowed:
-            text, found = choose(knob, target, loss)
-            chosen.append((text, {"allowed_kl": target, "chosen_kl": found}))
-    return chosen
-
-
-def score_all(
-    setting: Setting,
-    runs: Iterable[DenseRun],
-    policies: Sequence[Policy],
-    *,
-    first: int = 0,
-    total: int | None = None,
-    **defaults,
-) -> dict[str, list[Score]]:
-    """Scores of each policy, by its text, in each window.
-
-    first
-        Number of the first window, for seeds.
-    total
-        Number of windows, for a progress bar; without it there is no bar.
-    """
-    scores: dict[str, list[Score]] = {policy.text: [] for policy in policies}
-    model, free = setting.model, setting.task == "agreement"
-    runs_of_all = None if total is None else total * len(policies)
-    hidden = True if total is None else None
-    with tqdm(total=runs_of_all, unit="run", disable=hidden) as bar:
-        for index, dense in enumerate(runs, first):
-            reference = written(parse("dense"), model, dense) if free else []
-            for policy in policies:
-                bar.set_description(f"{dense.window.source}, {policy.text}")
-                given = defaults | {"number": index}
-                try:
-                    if free:
-                        decode = setting.tokenizer.decode
-                        found = run_free(policy, model, dense, reference, decode, **given)
-                    else:
-                        found = run_policy(policy, model, dense, loop=setting.loop, **given)
-                except ValueError as error:
-                    raise InputError(f"policy {policy.text}: {error}") from None
-                scores[policy.text].append(found)
-                bar.update()
-    return scores

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from golden.evaluation.context_command import Setting, choose_all, run_windows, score_all
 from golden.evaluation.in_context import Score
 from golden.evaluation.knobs import open_knob
 from golden.evaluation.policies import parse
 from golden.evaluation.row import Row, row_of
+from golden.evaluation.setting import Setting, choose_all, run_windows, score_all
 from golden.evaluation.windows import Window
 from golden.lm.commands import open_model
 from golden.lm.model import in_memory

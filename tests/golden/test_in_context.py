@@ -11,10 +11,10 @@ from golden import __main__ as cli
 from golden.algorithms.attention import DecodeAttention, DenseAttention
 from golden.algorithms.baselines import rope_of
 from golden.evaluation import in_context
-from golden.evaluation.context_command import Setting, score_all
 from golden.evaluation.in_context import run_dense, run_free, run_policy, written
 from golden.evaluation.policies import POLICIES, parse
 from golden.evaluation.row import Row, row_of
+from golden.evaluation.setting import Setting, score_all
 from golden.evaluation.tasks import Agreement
 from golden.evaluation.windows import prose
 from golden.lm.commands import open_model
@@ -319,3 +319,16 @@ def test_tables_of_other_tasks(run, task):
         assert row["right"] == 0 and row["windows"] == 5 and row["kl"] < 1e-6
     status, out, _ = run(line.replace("--json", ""))
     assert status == 0 and {"retrieval": "right", "agreement": "ROUGE-L"}[task] in out
+
+
+def test_figures_that_are_not_finite_leave_the_other_rows(run, monkeypatch):
+    class Broken(DenseAttention):
+        def sequence(self, q, k, v):
+            return np.full_like(super().sequence(q, k, v), np.nan)
+
+    monkeypatch.setitem(POLICIES, "h2o", Broken)
+    line = "--text one.txt --context 24 --queries 7 --policy h2o --policy topick --json"
+    status, out, err = run(line)
+    broken, topick = json.loads(out)
+    assert status == 1 and "error: policy h2o: its figures are not finite" in err
+    assert "kl" not in broken and "perplexity" not in broken and topick["kl"] > 0

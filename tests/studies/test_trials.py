@@ -7,9 +7,9 @@ import weakref
 import numpy as np
 import pytest
 
-from golden.evaluation.context_command import run_windows, score_all
 from golden.evaluation.policies import parse
 from golden.evaluation.row import row_of
+from golden.evaluation.setting import run_windows, score_all
 from golden.studies import trials
 from golden.studies.trials import Choice, Place, Trial, rows_of, run, tasks_of
 from tests.support.lm.tiny_llama import SIZES, write_gguf
