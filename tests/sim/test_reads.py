@@ -73,7 +73,7 @@ HASHES = dict.fromkeys(FILES, "0")
         ({"tests/kllm/test_a.py"}, {"tests/kllm/test_a.py"}),
         ({"*"}, {name for name in FILES if name.startswith(("golden", "hw", "sim"))}),
     ],
-    ids=str,
+    ids=["a file", "a folder", "a folder of tests", "a test", "everything"],
 )
 def test_what_a_change_of_a_file_changes(read, counts):
     """A program is a reader of files for compilers and make too, as these note nothing."""
