@@ -99,6 +99,7 @@ def test_a_second_run_resumes():
 
 def test_other_sources_or_tools_are_other_results(monkeypatch, tmp_path):
     def is_kept():
+        kept.tools.cache_clear()
         kept.digest_once.cache_clear()
         return next(execute(squares(2), sources=("some",))).kept
 
@@ -113,6 +114,7 @@ def test_other_sources_or_tools_are_other_results(monkeypatch, tmp_path):
     assert [is_kept(), is_kept()] == [False, True]
     monkeypatch.setattr(kept, "versions", lambda: "another compiler")
     assert [is_kept(), is_kept()] == [False, True]
+    kept.tools.cache_clear()
     kept.digest_once.cache_clear()
 
 
