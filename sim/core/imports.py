@@ -1,10 +1,16 @@
 """What a module of the generators imports, directly or through others."""
 
-import ast
 import functools
+import re
 from pathlib import Path
 
 from sim.core.tools import ROOT
+
+# By a pattern, as each process that simulates looks: parsing takes half a second. A line of a
+# docstring that looks like an import does no harm.
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from (hw[\w.]*) import (\([^)]*\)|[^\n]*)|import (hw[\w.]*))", re.MULTILINE
+)
 
 
 def closure(*modules: str) -> list[Path]:
@@ -25,12 +31,9 @@ def closure(*modules: str) -> list[Path]:
 @functools.cache
 def _imported(file: Path) -> tuple[Path, ...]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            # An imported name may be a module too.
-            names.update({node.module, *(f"{node.module}.{alias.name}" for alias in node.names)})
+    for module, some, plain in _IMPORT.findall(file.read_text()):
+        # An imported name may be a module too.
+        names.update([module or plain, *(f"{module}.{name}" for name in re.findall(r"\w+", some))])
     return tuple(file for name in sorted(names) for file in _files(name))
 
 
