@@ -176,7 +176,7 @@ def run_free(
     reference
         What it writes with dense attention: :func:`written` of the policy ``dense``.
     decode
-        Text of token numbers. The other parameters are those of :func:`run_policy`.
+        Text of token numbers. The other parameters are as in :func:`run_policy`.
     """
     started = time.perf_counter()
     run, attentions = _after_prefix(policy, model, dense, number, **defaults)

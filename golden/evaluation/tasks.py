@@ -36,7 +36,7 @@ class Question:
 
     window
         The prompt and the right answer, whose tokens are the window's queries: so the answer's
-        likelihood is measured as that of prose is.
+        likelihood is measured as prose's is.
     name, number
         Whose number is asked, and its five digits.
     depth

@@ -32,7 +32,7 @@ def opened(tiny):
 
 
 class AfterDense(DecodeAttention):
-    """Dense outputs for the first tokens, and those of another attention after them."""
+    """Dense outputs for the first tokens, and another attention's after them."""
 
     def __init__(self, inner: DecodeAttention, prefix: int) -> None:
         super().__init__()

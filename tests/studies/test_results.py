@@ -81,7 +81,7 @@ def test_every_experiment(run):
 
 
 def test_kept_data_without_a_run(run):
-    """As those of another version."""
+    """As another version has them."""
     (choice,) = topick.choices()
     chosen = [{"policy": "topick:threshold=0.2", "loss": 0.1}] * len(choice.allowed)
     of_choice = dataclasses.asdict(choice) | {"chosen": chosen}

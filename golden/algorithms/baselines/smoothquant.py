@@ -2,7 +2,7 @@
 
 Source: Xiao et al., "SmoothQuant: Accurate and Efficient Post-Training Quantization for Large
 Language Models", arXiv:2211.10438, equation 4. As published, the inputs of ``wq``, ``wk``, ``wv``,
-``gate`` and ``up`` are smoothed, because their scales fold into the norm before; those of ``wo``
+``gate`` and ``up`` are smoothed, because their scales fold into the norm before; inputs of ``wo``
 and ``down`` are not. The paper has 8 bits; KLLM's Table II has it at 4.
 """
 

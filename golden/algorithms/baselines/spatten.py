@@ -2,7 +2,7 @@
 
 Source: Wang et al., "SpAtten: Efficient Sparse Attention Architecture with Cascade Token and Head
 Pruning", HPCA 2021, arXiv:2012.09852. The schedule over layers, the share of values and the bits
-are those of a workload that the authors released (github.com/mit-han-lab/spatten-llm), of GPT-2
+come from a workload that the authors released (github.com/mit-han-lab/spatten-llm), for GPT-2
 medium on WikiText-2, by its name without loss; their models are fine-tuned. For ToPick's comparison
 (Fig. 9: 12 bits, perplexity + 0.5) give ``first_bits=12,value_bits=12`` and choose ``keep``.
 
@@ -98,9 +98,9 @@ class SpAttenAttention(DecodeAttention):
     keep
         Share of tokens whose keys are read, on average over the layers (``kept_share``); above 2/7.
     values
-        Share of the kept tokens, those of the largest probabilities, whose values a head reads.
+        Share of the kept tokens whose values a head reads: the largest probabilities'.
     bits, first_bits
-        A key is read in its first bits; those of a query head whose largest probability is then
+        A key is read in its first bits; the keys of a query head whose largest probability is then
         below ``confidence`` are read in all ``bits``. Equal: all at once.
     value_bits
         Bits of a value, at most ``bits``.
@@ -191,7 +191,7 @@ class SpAttenAttention(DecodeAttention):
         return o
 
     def _pruned(self, importance: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """Those of the kept [queries, tokens] that this layer keeps too."""
+        """Tokens of `kept` [queries, tokens] that this layer keeps too."""
         queries, tokens = kept.shape
         newest = np.arange(tokens - queries, tokens)
         number = np.maximum(np.floor(self._share * (newest + 1) + _ROUNDING), 1)

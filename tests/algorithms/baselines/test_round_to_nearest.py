@@ -119,7 +119,7 @@ def test_rotated_it_is_the_same_model(model):
 
 
 def test_rotated_products_are_the_float_ones_to_rounding(model):
-    """Each product of rounded operands against that of ``exact``, whose inputs are not rotated."""
+    """Each product of rounded operands against ``exact``'s, whose inputs are not rotated."""
     quantized = RoundToNearestLlama(model, weight_bits=8, activation_bits=8, rotate=True)
     rng = np.random.default_rng(0)
     for index, layer in enumerate(quantized.exact.weights.layers):
