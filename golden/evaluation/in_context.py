@@ -138,6 +138,8 @@ def run_policy(
 ) -> Score:
     """Run a policy on the counted queries of a window.
 
+    model
+        The policy's, ``policy.model`` of the one that ran densely.
     loop
         Whether the policy's outputs reach the next layer and so the prediction. Otherwise each
         layer gets the dense model's queries, keys and values, and only reads are counted.
@@ -148,13 +150,13 @@ def run_policy(
         Parameters for policies that have them.
     """
     started = time.perf_counter()
-    run, attentions = _after_prefix(policy, model, dense, number, **defaults)
+    attentions = _after_prefix(policy, model, dense, number, **defaults)
     counters = _counters(model, attentions)
     log_p = None
     if loop:
         first = dense.first
-        hidden = run.hidden(dense.window.tokens[first:-1], attentions, start=first)
-        log_p = _log_probabilities(run, hidden)
+        hidden = model.hidden(dense.window.tokens[first:-1], attentions, start=first)
+        log_p = _log_probabilities(model, hidden)
     else:
         for attention, seen in zip(attentions, dense.queries, strict=True):
             attention.sequence(seen["q"], seen["k"], seen["v"])
@@ -179,16 +181,16 @@ def run_free(
         Text of token numbers. The other parameters are as in :func:`run_policy`.
     """
     started = time.perf_counter()
-    run, attentions = _after_prefix(policy, model, dense, number, **defaults)
+    attentions = _after_prefix(policy, model, dense, number, **defaults)
     counters = _counters(model, attentions)
-    tokens = _greedy(run, attentions, dense)
+    tokens = _greedy(model, attentions, dense)
     score = _score(dense, None, counters, model, started)
     return dataclasses.replace(score, agreement=agreement(reference, tokens, decode))
 
 
 def written(policy: Policy, model: Llama, dense: DenseRun, **defaults) -> list[int]:
     """The tokens that the model writes after a window's prefix under a policy."""
-    return _greedy(*_after_prefix(policy, model, dense, 0, **defaults), dense)
+    return _greedy(model, _after_prefix(policy, model, dense, 0, **defaults), dense)
 
 
 def _greedy(model: Llama, attentions: Sequence[DecodeAttention], dense: DenseRun) -> list[int]:
@@ -201,22 +203,18 @@ def _greedy(model: Llama, attentions: Sequence[DecodeAttention], dense: DenseRun
 
 def _after_prefix(
     policy: Policy, model: Llama, dense: DenseRun, number: int, **defaults
-) -> tuple[Llama, Sequence[DecodeAttention]]:
-    """The model to go on with, and its attentions after the prefix.
-
-    A quantised model reads the prefix itself.
-    """
-    defaults |= {"prompt": dense.first}
+) -> Sequence[DecodeAttention]:
+    """The layers' attentions after the prefix, which a quantised model reads itself."""
     if policy.quantises_products:
-        quantised = policy.model(model, **defaults)
-        fresh = quantised.dense()
-        quantised.hidden(dense.window.tokens[: dense.first], fresh)
-        return quantised, fresh
+        fresh = model.dense()
+        model.hidden(dense.window.tokens[: dense.first], fresh)
+        return fresh
+    defaults |= {"prompt": dense.first}
     options = {"seed": number * _SEEDS_OF_A_WINDOW, "rope": rope_of(model)} | defaults
     attentions = model.attentions(lambda layers: policy.attentions(layers, **options))
     for attention, seen in zip(attentions, dense.prefix, strict=True):
         attention.prefill(seen["q"], seen["k"], seen["v"])
-    return model, attentions
+    return attentions
 
 
 def _counters(model: Llama, attentions: Sequence[DecodeAttention]) -> list["_Counter"]:

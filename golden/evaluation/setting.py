@@ -122,14 +122,16 @@ def score_all(
         Number of windows, for a progress bar; without it there is no bar.
     """
     scores: dict[str, list[Score]] = {policy.text: [] for policy in policies}
-    model, free = setting.model, setting.task == "agreement"
+    dense_model, free = setting.model, setting.task == "agreement"
+    models = {policy.text: policy.model(dense_model, **defaults) for policy in policies}
     runs_of_all = None if total is None else total * len(policies)
     hidden = True if total is None else None
     with tqdm(total=runs_of_all, unit="run", disable=hidden) as bar:
         for index, dense in enumerate(runs, first):
-            reference = written(parse("dense"), model, dense) if free else []
+            reference = written(parse("dense"), dense_model, dense) if free else []
             for policy in policies:
                 bar.set_description(f"{dense.window.source}, {policy.text}")
+                model = models[policy.text]
                 given = defaults | {"number": index}
                 try:
                     if free:

@@ -148,8 +148,8 @@ def test_every_window_and_layer_has_devices_of_its_own(opened, tiny, monkeypatch
 def test_a_quantised_model_reads_the_prefix_itself(opened):
     model, windows = opened
     policy = parse("rtn:weight_bits=4,activation_bits=4")
-    score = run_policy(policy, model, run_dense(model, windows[0]))
     quantised = policy.model(model)
+    score = run_policy(policy, quantised, run_dense(model, windows[0]))
     logits = quantised.logits(quantised.hidden(windows[0].tokens[:-1])[-QUERIES:])
     log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     targets = list(windows[0].tokens[-QUERIES:])
