@@ -7,6 +7,7 @@ from golden.algorithms.attention import DenseAttention, attention_scores, softma
 from golden.algorithms.baselines import H2OAttention, SnapKVAttention, StreamingAttention
 from golden.algorithms.prompt import probabilities
 from golden.algorithms.topick import TokenPickerAttention
+from golden.algorithms.unicaim import StaticDynamicAttention
 from golden.algorithms.veda import VotingAttention
 from tests.support.qkv import random_qkv
 
@@ -20,6 +21,9 @@ POLICIES = {
     "voting, no reserve": lambda n: VotingAttention(9, 0, b=1.5, prompt=n + 3),
     "voting, evicting": lambda n: VotingAttention(9, 5, prompt=n, prefill="evict"),
     "topick": lambda n: TokenPickerAttention(0.05, latency=3, calibration=8),
+    "unicaim": lambda n: StaticDynamicAttention(5, 4, 3, prompt=n, observe=4),
+    "unicaim, longer prompt": lambda n: StaticDynamicAttention(5, 4, 3, prompt=n + 2, observe=9),
+    "unicaim, paper": lambda n: StaticDynamicAttention(5, 4, 3, prompt=n, observe=0),
     "h2o by step": lambda n: H2OAttention(9, prompt_by="step"),
 }
 

@@ -131,6 +131,19 @@ class StaticDynamicAttention(DecodeAttention):
             return self._dense(*floats(q[:, None], k[:, None], v[:, None]))[:, 0]
         return self._decode(*floats(q, k, v))
 
+    def prefill(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+        """As :meth:`sequence`; only the prompt's last queries are observed."""
+        q, k, v = floats(q, k, v)
+        unobserved = min(max(self._first_observed - self._seen, 0), q.shape[1])
+        if unobserved:
+            self._cache.append(k[:, :unobserved], v[:, :unobserved])
+            self._seen += unobserved
+            self._rows = self._seen
+            self._sums = np.zeros((len(k), self._seen))
+            self._count_state(*k.shape[::2])
+        if unobserved < q.shape[1]:
+            self.sequence(q[:, unobserved:], k[:, unobserved:], v[:, unobserved:])
+
     def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """The prompt as matrix products, then one step after another; equal to stepping."""
         q, k, v = floats(q, k, v)
