@@ -22,11 +22,11 @@ _PROSE = {
 QUALITY: dict[str, Columns] = {
     "prose": _PROSE,
     "echo": _PROSE,
-    "retrieval": {"right": lambda row: f"{row.right:.0%}", **_LIKELIHOOD},
+    "retrieval": {"right": lambda row: f"{row.right.mean:.0%}", **_LIKELIHOOD},
     "agreement": {
-        "leading": lambda row: f"{row.leading:.1f}",
-        "equal": lambda row: f"{row.equal:.1%}",
-        "ROUGE-L": lambda row: f"{row.rouge_l:.3f}",
+        "leading": lambda row: f"{row.leading.mean:.1f}",
+        "equal": lambda row: f"{row.equal.mean:.1%}",
+        "ROUGE-L": lambda row: f"{row.rouge_l.mean:.3f}",
     },
 }
 """Columns of each task."""

@@ -13,7 +13,10 @@ from golden.evaluation.in_context import Score
 from golden.evaluation.tasks import Agreement
 
 FP16_BITS = 16
-ESTIMATES = ("delta", "kl", "k_times_fewer", "v_times_fewer", "times_fewer", "times_fewer_shared")
+ESTIMATES = (
+    *("delta", "kl", "right", "leading", "equal", "rouge_l"),
+    *("k_times_fewer", "v_times_fewer", "times_fewer", "times_fewer_shared"),
+)
 """Fields of a row that have an error."""
 
 
@@ -24,7 +27,8 @@ class Row:
     policy, model
         The policy as typed, and the name of the model.
     context, queries, windows
-        Tokens that the last query sees, queries counted in each window, and windows.
+        Tokens that the last query sees, queries counted in each window, and windows; of retrieval,
+        fillers, on each of which several questions are asked.
     dense, perplexity
         Geometric means over the windows; NaN where only reads were counted.
     delta
@@ -36,7 +40,7 @@ class Row:
     same
         Share of queries whose likeliest next token is dense attention's.
     right
-        Share of windows that greedy decoding would write: of answers, the recall.
+        Share of windows, or of questions, that greedy decoding would write: of answers, the recall.
     leading, equal, rouge_l
         Means of :class:`~golden.evaluation.tasks.Agreement`, of a continuation; else NaN.
     k_times_fewer, v_times_fewer, times_fewer
@@ -62,10 +66,10 @@ class Row:
     deltas: tuple[float, ...]
     kl: Estimate
     same: float
-    right: float
-    leading: float
-    equal: float
-    rouge_l: float
+    right: Estimate
+    leading: Estimate
+    equal: Estimate
+    rouge_l: Estimate
     k_times_fewer: Estimate
     v_times_fewer: Estimate
     times_fewer: Estimate
@@ -104,8 +108,22 @@ class Row:
         return Estimate.of(np.subtract(self.deltas, other.deltas).tolist())
 
 
-def row_of(policy: str, model: str, context: int, queries: int, scores: Sequence[Score]) -> Row:
-    """The row of a policy's scores in windows of one size."""
+def row_of(
+    policy: str,
+    model: str,
+    context: int,
+    queries: int,
+    scores: Sequence[Score],
+    *,
+    together: int = 1,
+) -> Row:
+    """The row of a policy's scores in windows of one size.
+
+    together
+        Consecutive scores that are not independent, such as of questions on one filler: their mean
+        counts as one window's.
+    """
+    scores = [_mean(scores[at : at + together]) for at in range(0, len(scores), together)]
     bits = scores[0].row_bits
     deltas = [score.loss - score.dense for score in scores]
     return Row(
@@ -120,7 +138,7 @@ def row_of(policy: str, model: str, context: int, queries: int, scores: Sequence
         deltas=tuple(deltas),
         kl=Estimate.of([score.kl for score in scores]),
         same=float(np.mean([score.same for score in scores])),
-        right=float(np.mean([score.right for score in scores])),
+        right=Estimate.of([score.right for score in scores]),
         **_agreement(scores),
         k_times_fewer=_times([score.alone for score in scores], "k_bytes", bits),
         v_times_fewer=_times([score.alone for score in scores], "v_bytes", bits),
@@ -146,11 +164,33 @@ def _times(traffic: Sequence[Traffic], name: str, bits: int) -> Estimate:
         return dataclasses.replace(windows, mean=float(dense.sum() / read.sum()))
 
 
-def _agreement(scores: Sequence[Score]) -> dict[str, float]:
+def _agreement(scores: Sequence[Score]) -> dict[str, Estimate]:
     """Means of the fields of the scores' agreements, NaN where they have none."""
     return {
-        field.name: float(
-            np.mean([getattr(score.agreement, field.name, math.nan) for score in scores])
+        field.name: Estimate.of(
+            [getattr(score.agreement, field.name, math.nan) for score in scores]
         )
         for field in dataclasses.fields(Agreement)
     }
+
+
+def _mean(scores: Sequence[Score]) -> Score:
+    """Several scores without agreements as one: traffic and seconds are added."""
+    if len(scores) == 1:
+        return scores[0]
+    means = {
+        name: float(np.mean([getattr(score, name) for score in scores]))
+        for name in ("loss", "dense", "kl", "same", "right", "kept")
+    }
+    traffic, alone = Traffic(), Traffic()
+    for score in scores:
+        traffic.add(score.traffic)
+        alone.add(score.alone)
+    figures = {
+        name: float(np.mean([score.figures[name] for score in scores]))
+        for name in scores[0].figures
+    }
+    seconds = sum(score.seconds for score in scores)
+    return dataclasses.replace(
+        scores[0], **means, traffic=traffic, alone=alone, figures=figures, seconds=seconds
+    )

@@ -20,13 +20,15 @@ from golden.evaluation.in_context import (
 from golden.evaluation.knobs import Knob, choose
 from golden.evaluation.policies import Policy, parse
 from golden.evaluation.row import Row, row_of
-from golden.evaluation.tasks import retrieval
+from golden.evaluation.tasks import DEPTHS, retrieval
 from golden.evaluation.windows import ECHO_QUERIES, Window, echo, prose
 from golden.lm.model import Llama
 from golden.lm.tokenizer import Tokenizer
 
 TASKS = ("prose", "echo", "retrieval", "agreement")
 QUERIES = 64
+TOGETHER = {"retrieval": len(DEPTHS)}
+"""Windows of a task that are not independent, if there are any: questions on one filler."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +69,8 @@ class Setting:
 
     def row(self, policy: str, scores: Sequence[Score], queries: int) -> Row:
         """The policy's row."""
-        return row_of(policy, self.about["model"], self.context, queries, scores)
+        together = TOGETHER.get(self.task, 1)
+        return row_of(policy, self.about["model"], self.context, queries, scores, together=together)
 
 
 def run_windows(model: Llama, windows: Iterable[Window]) -> Iterator[DenseRun]:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from golden.evaluation.in_context import Score
+from golden.algorithms.attention import DecodeAttention
+from golden.evaluation.in_context import DenseRun, Score
 from golden.evaluation.knobs import open_knob
-from golden.evaluation.policies import parse
+from golden.evaluation.policies import POLICIES, parse
 from golden.evaluation.row import Row, row_of
-from golden.evaluation.setting import Setting, choose_all, run_windows, score_all
+from golden.evaluation.setting import TOGETHER, Setting, choose_all, run_windows, score_all
 from golden.evaluation.windows import Window
 from golden.lm.commands import open_model
 from golden.lm.model import in_memory
@@ -72,30 +73,54 @@ class Chosen:
 
 @dataclasses.dataclass(frozen=True)
 class WindowTask:
-    """Policies in one window of a place, or in one filler's questions."""
+    """Policies of one algorithm in some windows of a place; of retrieval, in fillers' questions."""
 
     place: Place
-    number: int
+    first: int
+    count: int
     policies: tuple[str, ...]
 
     def __str__(self) -> str:
-        place = self.place
-        return f"{place.model} {place.task} {place.context}, window {self.number}"
+        place, name = self.place, algorithm(self.policies[0])
+        last = f" to {self.first + self.count - 1}" if self.count > 1 else ""
+        return f"{place.model} {place.task} {place.context}, window {self.first}{last}, {name}"
 
 
 Task = WindowTask | Choice
 
+MODELS_AT_ONCE = 3
+"""Quantised models that a task holds."""
+
+
+def algorithm(policy: str) -> str:
+    """The name in a policy's text."""
+    return policy.partition(":")[0]
+
 
 def tasks_of(trials: Iterable[Trial]) -> list[WindowTask]:
-    """Tasks that have all trials' policies; those at one place share the dense runs."""
-    places: dict[Place, dict[str, None]] = {}
+    """Tasks that have all trials' policies, a window's one after another.
+
+    A quantised model is made once for all windows, since that takes longer than to run it.
+    """
+    places: dict[Place, dict[str, dict[str, None]]] = {}
     for trial in trials:
-        places.setdefault(trial.place, {})[trial.policy] = None
-    return [
-        WindowTask(place, number, tuple(policies))
-        for place, policies in places.items()
-        for number in range(place.windows)
-    ]
+        by_name = places.setdefault(trial.place, {})
+        by_name.setdefault(algorithm(trial.policy), {})[trial.policy] = None
+    found = []
+    for place, by_name in places.items():
+        quantised = [name for name in by_name if not issubclass(POLICIES[name], DecodeAttention)]
+        for name in quantised:
+            some = tuple(by_name.pop(name))
+            found += [
+                WindowTask(place, 0, place.windows, some[at : at + MODELS_AT_ONCE])
+                for at in range(0, len(some), MODELS_AT_ONCE)
+            ]
+        found += [
+            WindowTask(place, number, 1, tuple(policies))
+            for number in range(place.windows)
+            for policies in by_name.values()
+        ]
+    return found
 
 
 def rows_of(
@@ -113,6 +138,7 @@ def rows_of(
             trial.place.context,
             trial.place.queries,
             found[trial.place, trial.policy],
+            together=TOGETHER.get(trial.place.task, 1),
         )
         for trial in trials
     }
@@ -126,13 +152,21 @@ def run(task: Task) -> dict[str, list[Score]] | list[Chosen]:
         assert knob is not None, f"{task.policy} has no open parameter"
         chosen = choose_all(setting, windows, [knob], task.allowed)
         return [Chosen(policy, losses["chosen_kl"]) for policy, losses in chosen]
-    # Questions on one filler come one after another.
-    each = len(windows) // task.place.windows
-    some = windows[task.number * each : (task.number + 1) * each]
     policies = [parse(text, prompt=setting.context) for text in task.policies]
     defaults = setting.defaults(policies, windows)
-    runs = run_windows(setting.model, some)
-    return score_all(setting, runs, policies, first=task.number * each, **defaults)
+    numbers = range(task.first, task.first + task.count)
+    runs = (dense for number in numbers for dense in _dense(task.place, number))
+    first = task.first * len(windows) // task.place.windows
+    return score_all(setting, runs, policies, first=first, **defaults)
+
+
+@functools.lru_cache(maxsize=1)  # the tasks of a window come one after another
+def _dense(place: Place, number: int) -> list[DenseRun]:
+    """Dense runs of a window, or of the questions on a filler, which come one after another."""
+    windows = cut(place)
+    each = len(windows) // place.windows
+    some = windows[number * each : (number + 1) * each]
+    return list(run_windows(_setting(place).model, some))
 
 
 @functools.lru_cache(maxsize=1)  # tasks come model by model, and one may need 2 GB
@@ -168,7 +202,7 @@ def texts_of(place: Place) -> list[str]:
 
 def hidden_inputs(place: Place, number: int) -> list[dict[str, np.ndarray]]:
     """Queries, keys and values of each layer of a window, [head, token, d] each."""
-    (dense,) = run_windows(_setting(place).model, [cut(place)[number]])
+    (dense,) = _dense(place, number)
     return [
         {name: np.concatenate([a[name], b[name]], axis=1) for name in "qkv"}
         for a, b in zip(dense.prefix, dense.queries, strict=True)

@@ -1,5 +1,6 @@
 """A row of scores by hand: means, pairs of windows, bytes, and what JSON leaves out."""
 
+import dataclasses
 import json
 import math
 
@@ -32,7 +33,19 @@ def test_by_hand():
     assert row.times_fewer.mean == pytest.approx(600 / 225)
     assert row.times_fewer_shared.mean == pytest.approx(150 / 250)
     assert row.k_times_fewer.error == pytest.approx((150 / 50 - 150 / 100) / 2)
-    assert row.figures == {"n": 37.5} and math.isnan(row.rouge_l)
+    assert row.figures == {"n": 37.5} and math.isnan(row.rouge_l.mean)
+
+
+def test_questions_on_a_filler_count_as_one_window():
+    """Half of the first filler's answers are right, and all of the second's."""
+    wrong = dataclasses.replace(score(2.0, 1.0, 0.1), right=0.0)
+    scores = [wrong, score(4.0, 1.0, 0.3, k=50), score(3.0, 1.0, 0.2), score(3.0, 1.0, 0.2)]
+    row = row_of("p", "m", 9, 2, scores, together=2)
+    assert row.windows == 2 and row.deltas == (2.0, 2.0) and row.seconds == 8
+    assert (row.right.mean, row.right.error) == (0.75, pytest.approx(0.25))
+    assert row.k_times_fewer.mean == pytest.approx(600 / 350)
+    assert row.k_times_fewer.error == pytest.approx((300 / 150 - 300 / 200) / 2)
+    assert row.figures == {"n": pytest.approx((37.5 + 50) / 2)}
 
 
 def test_policies_are_compared_window_by_window():

@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 import pytest
 
-from golden.evaluation.policies import parse
+from golden.evaluation.policies import Policy, parse
 from golden.evaluation.row import row_of
 from golden.evaluation.setting import run_windows, score_all
 from golden.studies import trials
@@ -37,7 +37,9 @@ def test_rows_are_those_of_all_windows_at_once(place):
     """Devices of a window and layer have the seed that they have there."""
     wanted = [Trial(policy, place) for policy in POLICIES]
     tasks = tasks_of([*wanted, wanted[0]])
-    assert [(task.number, task.policies) for task in tasks] == [(n, POLICIES) for n in range(3)]
+    assert [(task.first, task.count, task.policies) for task in tasks] == [
+        (number, 1, (policy,)) for number in range(3) for policy in POLICIES
+    ]
     rows = rows_of(wanted, {task: run(task) for task in tasks})
     setting, windows = trials._setting(place), trials.cut(place)
     scores = score_all(setting, run_windows(setting.model, windows), list(map(parse, POLICIES)))
@@ -54,10 +56,30 @@ def test_questions_on_a_filler_are_one_task(place):
     tasks = tasks_of([Trial("dense", place)])
     done = {task: run(task) for task in tasks}
     assert [len(scores["dense"]) for scores in done.values()] == [5, 5]
-    assert (
-        len(trials.cut(place))
-        == rows_of([Trial("dense", place)], done)[Trial("dense", place)].windows
-    )
+    (row,) = rows_of([Trial("dense", place)], done).values()
+    assert len(trials.cut(place)) == 10 and row.windows == 2
+
+
+def test_a_quantised_model_is_made_once_for_all_windows(place, monkeypatch):
+    """And at most three are in one task."""
+    policies = [f"rtn:activation_bits={bits}" for bits in (2, 3, 4, 5)]
+    wanted = [Trial(policy, place) for policy in (*policies, "dense")]
+    tasks = tasks_of(wanted)
+    assert [(task.first, task.count, len(task.policies)) for task in tasks] == [
+        *((0, 3, 3), (0, 3, 1)),
+        *((number, 1, 1) for number in range(3)),
+    ]
+    made, make = [], Policy.model
+
+    def noted(self, model, **defaults):
+        if self.quantises_products:
+            made.append(self.parameters["activation_bits"])
+        return make(self, model, **defaults)
+
+    monkeypatch.setattr(Policy, "model", noted)
+    rows = rows_of(wanted, {task: run(task) for task in tasks})
+    assert made == [2, 3, 4, 5] and rows[wanted[0]].windows == 3
+    assert rows[wanted[0]].delta.mean != rows[wanted[3]].delta.mean
 
 
 def test_a_choice(place):
