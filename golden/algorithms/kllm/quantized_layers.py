@@ -10,7 +10,7 @@ from golden.lm.weights import INPUTS, LazyLayers
 
 
 class QuantizedLayers(LazyLayers):
-    """Layers with quantised matrices, each dequantised to float32 at each access."""
+    """Layers with quantised matrices, made at each access."""
 
     def __init__(
         self,
@@ -30,7 +30,10 @@ class QuantizedLayers(LazyLayers):
 
 
 class QuantizedLayer:
-    """In place of a :class:`golden.lm.weights.Layer`; a matrix that is not read costs nothing."""
+    """In place of a :class:`golden.lm.weights.Layer`; a matrix that is not read costs nothing.
+
+    The others are dequantised to float32 when they are first read.
+    """
 
     def __init__(
         self,
@@ -47,4 +50,6 @@ class QuantizedLayer:
     def __getattr__(self, name: str) -> np.ndarray:
         if name not in INPUTS:
             raise AttributeError(name)
-        return self._matrices[name].dequantize(np.float32)
+        matrix = self._matrices[name].dequantize(np.float32)
+        setattr(self, name, matrix)  # the next time, this is not called
+        return matrix

@@ -9,6 +9,7 @@ from golden.algorithms.kllm.attention import (
     QuantizedAttention,
     ends,
     fit_codebooks,
+    half,
     quantize,
     spread,
 )
@@ -132,6 +133,14 @@ def test_ends():
     expected = [[True, True, False, False, False, False], [True, False, False, False, False, False]]
     np.testing.assert_array_equal(ends(w, keep, 1), expected)
     np.testing.assert_array_equal(ends(w, keep, 3), keep)
+
+
+def test_rounding_to_half():
+    """NumPy's own: every FP16 number, the numbers midway between two, and those beside these."""
+    exact = np.arange(0x7BFF, dtype=np.uint16).view(np.float16).astype(np.float32)
+    midway = (exact[1:] + exact[:-1]) / 2
+    some = np.concatenate([exact, midway, *(np.nextafter(midway, to) for to in exact[[0, -1]])])
+    assert np.array_equal(half(some), some.astype(np.float16).astype(np.float32))
 
 
 def test_what_all_keys_share_costs_nothing():

@@ -20,7 +20,7 @@ from golden.lm.gguf_tokenizer import read_tokenizer
 from golden.lm.gradient import fisher_information
 from golden.lm.model import Llama
 from golden.lm.perplexity import perplexity
-from golden.lm.text import default_text, first_tokens, many_subjects, shipped_prose
+from golden.lm.text import default_text, first_tokens, many_subjects, read_text
 from golden.lm.weights import INPUTS
 from tests.support.kllm.recording import Recording
 
@@ -219,7 +219,7 @@ def test_calibration_never_sees_the_evaluated_text(tiny, characters):
     """Half are of the default text's second half, or after what is evaluated, half of the other."""
     tokenizer = read_tokenizer(GGUFFile(tiny))
     text, other = default_text(), many_subjects()
-    for whole in (text, shipped_prose()):
+    for whole in (text, read_text("cranes")[0]):
         evaluated = whole[:characters]
         samples = calibration_samples(tokenizer, evaluated=evaluated)
         assert [len(sample) for sample in samples] == [128] * 32
