@@ -23,6 +23,7 @@ COMMANDS = {
     "lint": "lint generated Verilog of every preset",
     "bench": "measure how fast designs simulate",
     "dram": "what a DRAM makes of a list of addresses",
+    "compare": "designs on equal terms: a decode step of each, at one shape, on one memory",
     "ablation": "measure cycles of VEDA's attention without array or scheduling",
     "pruning": "measure cycles of Token-Picker's core with pruning and without",
     "counting": "measure area and energy of KLLM's counting and of multiplication",
@@ -30,7 +31,13 @@ COMMANDS = {
     "clean": "remove compiled designs that were not used lately",
 }
 
-STUDIES = {"results": "results", "ablation": "veda", "pruning": "topick", "counting": "kllm"}
+STUDIES = {
+    "results": "results",
+    "ablation": "veda",
+    "pruning": "topick",
+    "counting": "kllm",
+    "compare": "compare.command",
+}
 """Modules in sim.studies; another command is a module in sim.commands."""
 
 

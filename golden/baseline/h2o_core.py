@@ -38,6 +38,12 @@ class H2oCore:
         self._first = 0, 0  # heads and group of the sequence
         self._token = self._tokens - 1
 
+    def resume(self, target: int, recent: int, heads: int, group: int) -> None:
+        """Begin as after `target` tokens of a sequence, whose rows are there, with no sums yet."""
+        self._target, self._recent, self._first = target, recent, (heads, group)
+        self.length, self._token = target, target - 1
+        self.sums[:], self.positions[:] = 0, 0
+
     def step(
         self, q, k, v, *, group: int, restart: bool = False, target: int = 0, recent: int = 0
     ) -> StepResult:

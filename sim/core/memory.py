@@ -277,6 +277,8 @@ class MemoryUse:
     accepted, offered
         ``int64[requests]``: the cycle in which each request was accepted, and the one in which its
         response was first offered; -1 for a write and for a response still outstanding at the end.
+    rows
+        ``int64[requests]``: the row of each of these requests, ~row of a write; None if unknown.
     dram
         :class:`sim.core.dram.timing.DramUse` of a DRAM, else None.
     """
@@ -287,6 +289,7 @@ class MemoryUse:
     rows_written: int
     accepted: np.ndarray
     offered: np.ndarray
+    rows: np.ndarray | None = None
     dram: Any = None
 
     @property
@@ -318,8 +321,7 @@ class MemoryModel:
         self._row_bits = 32 * self._words if row_bits is None else row_bits
         self._schedule, self._name = timing.schedule(self._row_bits), name
         self.ready = self._schedule.ready  # whether a request may be accepted in a cycle
-        self._accepted: list[int] = []
-        self._offered: list[int] = []
+        self._accepted, self._offered, self._rows_of = (list[int]() for _ in range(3))
         self._rows_read = self._rows_written = 0
         self._outstanding: dict[int, tuple[int, int]] = {}  # number to tag and row
 
@@ -335,6 +337,7 @@ class MemoryModel:
         number = len(self._accepted)
         self._accepted.append(cycle)
         self._offered.append(-1)
+        self._rows_of.append(address if data is None else ~address)
         if not 0 <= address < len(self._rows):
             rows, write = len(self._rows), data is not None
             raise MemoryFault(fault(self._name, number, write, address, rows, cycle))
@@ -357,8 +360,7 @@ class MemoryModel:
 
     @property
     def use(self) -> MemoryUse:
-        size = 4 * self._words
-        raw = b"".join(row.to_bytes(size, "little") for row in self._rows)
+        raw = b"".join(row.to_bytes(4 * self._words, "little") for row in self._rows)
         return MemoryUse(
             contents=np.frombuffer(raw, "<u4").reshape(-1, self._words).astype(np.uint32),
             row_bits=self._row_bits,
@@ -366,6 +368,7 @@ class MemoryModel:
             rows_written=self._rows_written,
             accepted=np.array(self._accepted, np.int64),
             offered=np.array(self._offered, np.int64),
+            rows=np.array(self._rows_of, np.int64),
             dram=self._schedule.use(),
         )
 

@@ -191,6 +191,7 @@ def same_schedule(p, timing, operations, stall: str = "none"):
         assert refused
     assert (model.use.offered == use.offered).all()
     assert (model.use.accepted == use.accepted).all()
+    assert (model.use.rows == use.rows).all()
     assert (model.use.contents == use.contents).all()
     assert model.use.rows_read == use.rows_read
     assert model.use.rows_written == use.rows_written > 0

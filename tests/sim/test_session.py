@@ -1,5 +1,7 @@
 """Sessions: the same design, driven step by step without a reset between."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,24 @@ def test_steps_make_what_one_run_makes(reader, timing, stall):
     assert use.rows_read == whole.memories["rows"].rows_read == len(answers)
     # Of the last step alone: a session of millions of requests does not list them all.
     assert len(use.accepted) <= max(SIZES) < use.rows_read and use.accepted.min() > 0
+
+
+def test_memories_may_get_another_timing(reader):
+    """They keep their rows and count from nothing, as in a run that begins with those rows."""
+    session = Session(reader, {"rows": memory_of(IN_ORDER)})
+    before, after = (mixed(IN_ORDER, count) for count in (60, 90))
+    in_steps(session, before)
+    rows = session.contents["rows"].copy()
+    slow = MemoryTiming((9, 9))
+    session.retime(slow)
+    assert session.timings["rows"] == slow and session.cycle == 0
+    answers, _ = in_steps(session, after)
+    written = [row for row, new in after if new is not None]
+    use = session.uses()["rows"]
+    assert use.rows_written == len(written) and use.rows_read == len(answers) == 90 - len(written)
+    fresh = Session(reader, {"rows": dataclasses.replace(memory_of(IN_ORDER), contents=rows)}, slow)
+    # The last word is the number of the response since the reset.
+    assert np.array_equal(in_steps(fresh, after)[0][:, :2], answers[:, :2])
 
 
 def test_sessions_are_apart(reader):

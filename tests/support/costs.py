@@ -28,7 +28,7 @@ ALWAYS = re.compile(
     r"|test_every_block.py::"
     r"|test_kllm_core.py::test_small|test_veda_core.py::test_real|formal.py::test_proof"
     r"|test_topick_core.py::test_any_stalls|test_generate_topick.py::test_a_threshold"
-    r"|test_lad_tile.py::test_under_every_stall\[small\]"
+    r"|test_lad_tile.py::test_under_every_stall\[small\]|test_compare.py::test_rows_of"
 )
 # Of the campaign, what `.ci/run` runs after the suite, by the mark `ci`: what looks at generated
 # text alone, what the suite has in Icarus, designs that take long to compile, and conversions,

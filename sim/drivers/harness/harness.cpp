@@ -335,10 +335,12 @@ int64_t harness_memory_requests(Harness* h, int k) { return h->memories[k]->acce
 void harness_memory_dram(Harness* h, int k, int64_t* figures) {
     h->memories[k]->dram->use(figures);
 }
-void harness_memory_use(Harness* h, int k, int64_t* accepted, int64_t* offered, int64_t* counts) {
+void harness_memory_use(Harness* h, int k, int64_t* accepted, int64_t* offered, int64_t* rows,
+                        int64_t* counts) {
     Memory& memory = *h->memories[k];
     std::copy(memory.accepted.begin(), memory.accepted.end(), accepted);
     std::copy(memory.offered.begin(), memory.offered.end(), offered);
+    std::copy(memory.rows_of.begin(), memory.rows_of.end(), rows);
     counts[0] = memory.rows_read, counts[1] = memory.rows_written;
     counts[2] = memory.bad_address, counts[3] = memory.bad_write;
 }

@@ -62,6 +62,7 @@ public:
 
     // Cycle in which each request was accepted and its response first offered; -1 without one.
     std::vector<int64_t> accepted, offered;
+    std::vector<int64_t> rows_of;  // each request's row; of a write its complement
     int64_t forgotten = 0;  // requests before those
     int64_t rows_read = 0, rows_written = 0;
     std::unique_ptr<DramSchedule> dram;  // null without banks
@@ -75,6 +76,8 @@ public:
         accepted.push_back(cycle), offered.push_back(-1);
         bad_address = read_bits(beat, port.address);
         bad_write = read_bits(beat, port.write);
+        const auto row_of = static_cast<int64_t>(bad_address);
+        rows_of.push_back(bad_write ? ~row_of : row_of);
         if (bad_address >= static_cast<uint64_t>(rows)) return false;
         uint32_t* row = contents + bad_address * row_words;
         if (bad_write) {
@@ -105,7 +108,7 @@ public:
     // Forget the cycles of all requests so far, of which a long session has many.
     void forget() {
         forgotten += accepted.size();
-        accepted.clear(), offered.clear();
+        accepted.clear(), offered.clear(), rows_of.clear();
     }
 
     // The beat to offer from this cycle on, or null; valid until the next request.

@@ -149,6 +149,11 @@ class Harness:
         for bound in self._memories.values():
             self._bind(*bound)
 
+    def unbind(self) -> None:
+        """Take all memories away."""
+        self._library.harness_forget_memories(self._model)
+        self._memories = {}
+
     def uses(self) -> dict[str, MemoryUse]:
         """What each memory did since it was bound, by name."""
         return {
@@ -223,13 +228,13 @@ class Harness:
     ) -> tuple[MemoryUse, tuple[int, int]]:
         """Accesses to a memory; address of its latest request and whether that was a write."""
         requests = self._library.harness_memory_requests(self._model, number)
-        accepted, offered = np.zeros(requests, np.int64), np.zeros(requests, np.int64)
+        accepted, offered, rows = np.zeros((3, requests), np.int64)
         counts = np.zeros(4, np.uint64)
         self._library.harness_memory_use(
-            self._model, number, _address(accepted), _address(offered), _address(counts)
+            self._model, number, *map(_address, (accepted, offered, rows, counts))
         )
         rows_read, rows_written, address, write = (int(value) for value in counts)
-        use = MemoryUse(contents, port.data.width, rows_read, rows_written, accepted, offered)
+        use = MemoryUse(contents, port.data.width, rows_read, rows_written, accepted, offered, rows)
         if isinstance(timing, DramTiming):
             figures = np.zeros(8, np.int64)
             self._library.harness_memory_dram(self._model, number, _address(figures))
@@ -285,7 +290,7 @@ def _engine() -> ctypes.CDLL:
         "harness_memory": (bind, None),
         "harness_memory_requests": ([pointer, ctypes.c_int], i64),
         "harness_memory_dram": ([pointer, ctypes.c_int, pointer], None),
-        "harness_memory_use": ([pointer, ctypes.c_int, *[pointer] * 3], None),
+        "harness_memory_use": ([pointer, ctypes.c_int, *[pointer] * 4], None),
     }
     for name, (arguments, result) in signatures.items():
         function = getattr(library, name)

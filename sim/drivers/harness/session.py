@@ -39,7 +39,7 @@ class Session:
         self._harness, self._design, self._stall = Harness(design), design, stall
         self._harness.reset(**constants)
         self._harness.seed(seed, stall)
-        memories = memories or {}
+        self._memories = memories = memories or {}
         self.contents = {name: np.array(m.contents, np.uint32) for name, m in memories.items()}
         self._offer(design.inputs, {})
         self._collect(design.outputs, {})
@@ -72,6 +72,16 @@ class Session:
             outcome.cycles_of[name] = cycles_of[name][:count] - self.cycle
         self.cycle += outcome.simulated
         return outcome
+
+    def retime(self, timing: MemoryTiming) -> None:
+        """From here on the memories have another timing; no response may be outstanding.
+
+        They begin anew at cycle 0, with the rows that they hold.
+        """
+        self.timings = timings_of(self._memories, timing)
+        self._harness.unbind()
+        self._harness.bind(self._memories, self.contents, self.timings)
+        self.cycle = 0
 
     def write_rows(self, memory: str, first: int, rows: np.ndarray) -> None:
         """The host writes rows of a memory from `first` on, whatever the design wrote there."""

@@ -1,0 +1,1 @@
+"""Cores on equal terms: one layer's decode step of each, at one shape, on one memory."""

@@ -1,0 +1,141 @@
+"""Designs that are compared, and the settings that decide what each of them reads."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hw.parameters import ParameterError, Parameters, require, require_one_of
+from sim.studies.compare import decode_cores, paper_cores
+from sim.studies.compare.data import LayerData, Shape
+from sim.studies.compare.step import LayerStep
+
+PORTS = 8
+"""Lanes of Token-Picker's core on memories without channels."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """A design.
+
+    knobs
+        Function of the shape and the memory's channels: settings by name, which are not
+        parameters of the block or which decide several of them.
+    parameters, step
+        Functions that make the block's parameters and a layer's step.
+    most
+        Tokens in view above which it is left out unless it is named.
+    """
+
+    knobs: Callable[[Shape, int], dict[str, Any]]
+    parameters: Callable[[Shape, dict[str, Any]], Any]
+    step: Callable[[Any, Shape, LayerData, dict[str, Any]], LayerStep]
+    most: int = 1 << 20
+
+
+def kept(shape: Shape, channels: int) -> dict[str, Any]:
+    """A fifth of all tokens, the new one besides."""
+    return {"kept": max(2, shape.n // 5)}
+
+
+DESIGNS = {
+    "baseline.dense_core": Compared(
+        lambda shape, channels: {}, decode_cores.dense_parameters, decode_cores.dense_step
+    ),
+    "baseline.h2o_core": Compared(kept, decode_cores.h2o_parameters, decode_cores.h2o_step),
+    "veda.veda_core": Compared(kept, decode_cores.veda_parameters, decode_cores.veda_step),
+    # A lane for each channel, so that all lanes together have the memory's bandwidth.
+    "topick.topick_core": Compared(
+        lambda shape, channels: {"threshold": 1e-3, "lanes": channels},
+        paper_cores.topick_parameters,
+        paper_cores.topick_step,
+    ),
+    # Rows and rows selected of the paper's array.
+    "unicaim.unicaim_core": Compared(
+        lambda shape, channels: {"rows": min(576, shape.n - 1), "top_k": 64},
+        paper_cores.unicaim_parameters,
+        paper_cores.unicaim_step,
+    ),
+    # The model runs all tokens, and tables of more positions take minutes to compile.
+    "lad.lad_tile": Compared(
+        lambda shape, channels: {},
+        paper_cores.lad_parameters,
+        paper_cores.lad_step,
+        most=1024,
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """A design with its settings."""
+
+    name: str
+    knobs: dict[str, Any]
+    parameters: Parameters
+
+    def step(self, shape: Shape, data: LayerData) -> LayerStep:
+        return DESIGNS[self.name].step(self.parameters, shape, data, self.knobs)
+
+
+def choose(name: str, shape: Shape, channels: int, settings: Sequence[str]) -> Chosen:
+    """A design, with the settings ``DESIGN.x=value`` that are its own.
+
+    :raises ParameterError: for a setting that it has not, or that does not fit.
+    """
+    own = [s.removeprefix(f"{name}.") for s in settings if s.startswith(f"{name}.")]
+    compared = DESIGNS[name]
+    knobs, rest = compared.knobs(shape, channels), []
+    for setting in own:
+        key, _, text = setting.partition("=")
+        if key not in knobs:
+            rest.append(setting)
+            continue
+        kind = type(knobs[key])
+        try:
+            knobs[key] = kind(text)
+        except ValueError:
+            word = "whole number" if kind is int else "number"
+            raise ParameterError(f"{key} of {name} must be a {word}, not {text}") from None
+    check(name, knobs, shape, channels)
+    parameters = compared.parameters(shape, knobs).replace_from_text(rest)
+    return Chosen(name, knobs, parameters)
+
+
+def check(name: str, knobs: dict[str, Any], shape: Shape, channels: int) -> None:
+    """:raises ParameterError: if the knobs do not fit the shape or the memory."""
+    for key in ("kept", "rows"):
+        if key in knobs:
+            least, most = {"kept": (2, shape.n - 2), "rows": (8, shape.n - 1)}[key]
+            rule = f"{key} of {name} must be from {least} to {most}"
+            require(least <= knobs[key] <= most, rule, knobs[key])
+    if "threshold" in knobs:
+        fits = 0 <= knobs["threshold"] < 1
+        require(fits, f"threshold of {name} must be from 0 and below 1", knobs["threshold"])
+    if "lanes" in knobs:
+        lanes = knobs["lanes"]
+        power = lanes >= 1 and lanes & (lanes - 1) == 0 and lanes <= channels
+        rule = f"lanes of {name} must be a power of two up to the memory's channels, {channels}"
+        require(power, rule, lanes)
+
+
+def chosen_designs(names: Sequence[str], shape: Shape) -> tuple[list[str], dict[str, str]]:
+    """The designs to run, and why others are left out; all designs if none is named.
+
+    :raises ParameterError: if there is no such design.
+    """
+    for name in names:
+        require_one_of("design", name, [*DESIGNS])
+    left = {
+        name: f"not built for n above {compared.most} unless it is named by --design"
+        for name, compared in DESIGNS.items()
+        if not names and shape.n > compared.most
+    }
+    return [name for name in names or DESIGNS if name not in left], left
+
+
+def require_known(settings: Sequence[str]) -> None:
+    """:raises ParameterError: for a setting of no design."""
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        known = any(name.startswith(f"{design}.") for design in DESIGNS) and bool(value)
+        require(known, "a setting must have the form DESIGN.NAME=VALUE", setting)

@@ -1,0 +1,55 @@
+"""The rows of a comparison as a table."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+COLUMNS = (
+    "design",
+    "n",
+    "setting",
+    "cycles",
+    "µs",
+    "ideal port",
+    "of peak",
+    "K, kB",
+    "V, kB",
+    "rest, kB",
+    "act.",
+    "µJ",
+    "limit",
+)
+
+
+def table_of(rows: Sequence[dict[str, Any]]) -> Table:
+    """A row for each design, bytes read and written together, activations and energy of DRAMs."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in COLUMNS:
+        table.add_column(name, no_wrap=name != "setting")
+    for row in rows:
+        moved = {
+            kind: sum(count for name, count in row["bytes"].items() if name.startswith(kind))
+            for kind in ("k_", "v_", "other_")
+        }
+        energy = row["energy_pj"]
+        table.add_row(
+            row["design"].partition(".")[2] or row["design"],
+            f"{row['n']}",
+            row["knob"],
+            f"{row['cycles']}",
+            f"{1e6 * row['seconds']:.2f}",
+            number(row["cycles_ideal_port"]),
+            "" if row["share_of_peak"] is None else f"{row['share_of_peak']:.1%}",
+            *(f"{count / 1000:.1f}" if count else "" for count in moved.values()),
+            number(row["activations"]),
+            "" if energy is None else f"{sum(energy.values()) / 1e6:.2f}",
+            row["limit"],
+        )
+    return table
+
+
+def number(value: int | None) -> str:
+    """A number, or an empty cell without one."""
+    return "" if value is None else f"{value}"

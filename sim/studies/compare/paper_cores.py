@@ -1,0 +1,143 @@
+"""A layer's step on Token-Picker's core, on UniCAIM's and on LAD's tile."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from golden.algorithms.topick.quantise import quantise, scale_for
+from golden.unicaim.divisors import code_units, key_divisor, query_divisors
+from hw.catalogue import find
+from hw.lad.tile_parameters import LadTileParameters
+from hw.topick.core_parameters import TopickCoreParameters
+from hw.unicaim.core_parameters import UnicaimCoreParameters
+from sim.commands.engines.decode import power_of_two
+from sim.core.design import generate
+from sim.studies.compare.data import LayerData, Shape
+from sim.studies.compare.decode_cores import kept_tokens
+from sim.studies.compare.step import OTHER, K, LayerStep, V
+from sim.testbenches.lad.lad_tile import Tokens
+from sim.testbenches.memory import NAME
+from sim.testbenches.topick.core_jobs import Jobs
+from sim.testbenches.topick.pe_lane import codable, coded_head
+from sim.testbenches.unicaim.core_jobs import CoreJobs
+
+
+def topick_parameters(shape: Shape, knobs: dict[str, Any]) -> TopickCoreParameters:
+    """The lanes share the tokens of each head, as the paper's do."""
+    lanes = knobs["lanes"]
+    return TopickCoreParameters(
+        d=shape.d,
+        lanes=lanes,
+        lanes_per_head=lanes,
+        tokens=power_of_two(max(32, 2 * lanes, shape.n)),
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+    )
+
+
+def topick_step(p: TopickCoreParameters, shape: Shape, data: LayerData, knobs: dict) -> LayerStep:
+    """The last token's; each head's q, and each kv head's K and V, have their own scale."""
+    last, bits = shape.n - 1, p.bits
+    q = data.q[:, last].astype(np.float64)
+    scales = [scale_for(np.abs(x).max(axis=(1, 2)), bits) for x in (data.k, data.v)]
+    k, v = (
+        quantise(x.astype(np.float64), scale[:, None, None], bits).astype(np.int64)
+        for x, scale in zip((data.k, data.v), scales, strict=True)
+    )
+    q_scale = scale_for(np.abs(q).max(axis=1), bits)
+    codes = quantise(q, q_scale[:, None], bits)
+    c = q_scale * np.repeat(scales[0], shape.group) * data.scale
+    threshold = codable(p.lane, knobs["threshold"])
+    jobs = Jobs(p, (k[:, :last], v[:, :last]))
+    heads = [
+        coded_head(p.lane, row, float(each), threshold, shape.n)
+        for row, each in zip(codes, c, strict=True)
+    ]
+    jobs.add(heads, k[:, last], v[:, last])
+    of = p.lane.chunks * p.rows
+    design = generate(find("topick.topick_core"), p)
+    return LayerStep(
+        design,
+        jobs.stimulus([]),
+        jobs.memories(),
+        lambda rows: np.where(rows // of & 1, V, K),
+        f"threshold {threshold:.2g}, {p.lanes} lanes",
+    )
+
+
+def unicaim_parameters(shape: Shape, knobs: dict[str, Any]) -> UnicaimCoreParameters:
+    """A serial array, whose rows are in a memory of the core."""
+    parallel = UnicaimCoreParameters.parallel
+    rows = max(2 * parallel, knobs["rows"] // parallel * parallel)
+    return UnicaimCoreParameters(
+        array="serial",
+        query_bits=3,
+        rows=rows,
+        d=shape.d,
+        kv_heads=shape.kv_heads,
+        group=shape.group,
+    )
+
+
+def unicaim_step(p: UnicaimCoreParameters, shape: Shape, data: LayerData, knobs: dict) -> LayerStep:
+    """The last token's in each kv head, all rows being in use: a row is evicted in each."""
+    tokens = kept_tokens(shape, p.rows)
+    k, v = data.rows(tokens)
+    jobs = CoreJobs(p)
+    divisors = []
+    for kv_head in range(shape.kv_heads):
+        mean = k[kv_head].astype(np.float64).mean(axis=0).astype(np.float16)
+        divisors.append(key_divisor(p, k[kv_head], mean))
+        jobs.load(kv_head, mean, divisors[-1])
+        for row in range(p.rows):
+            jobs.preset(kv_head, k[kv_head, row], v[kv_head, row])
+    since, memories = len(jobs), jobs.memories()
+    before = jobs.inputs(), {"report": shape.kv_heads * p.rows}
+    top_k = min(knobs["top_k"], p.rows)
+    q, new_k, new_v = data.half(shape.n - 1)
+    for kv_head, queries in enumerate(q.reshape(shape.kv_heads, -1, p.d)):
+        found = query_divisors(p, queries)
+        units = code_units(p, divisors[kv_head], found)
+        jobs.step(kv_head, new_k[kv_head], new_v[kv_head], queries, found, top_k, units)
+    bits = (p.rows - 1).bit_length()
+    design = generate(find("unicaim.unicaim_core"), p)
+    memory = {NAME: dataclasses.replace(memories[NAME], after=None)}
+    return LayerStep(
+        design,
+        jobs.stimulus([], since=since),
+        memory,
+        lambda rows: np.where(rows >> bits & 1, V, K),
+        f"{p.rows} rows, {top_k} selected",
+        before=[before],
+    )
+
+
+def lad_parameters(shape: Shape, knobs: dict[str, Any]) -> LadTileParameters:
+    return LadTileParameters(
+        d=shape.d,
+        positions=max(LadTileParameters.positions, power_of_two(shape.n)),
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+    )
+
+
+def lad_step(p: LadTileParameters, shape: Shape, data: LayerData, knobs: dict) -> LayerStep:
+    """The last token's; the model alone runs those before, and leaves all tables in the memory."""
+    tokens = Tokens(p)
+    for token in range(shape.n):
+        if token == shape.n - 1:
+            tokens.join()
+        tokens.add(*data.half(token), token + 1, restart=token == 0)
+    regions = p.regions
+    memory = tokens.memory()
+
+    def kind_of(rows: np.ndarray) -> np.ndarray:
+        kinds = np.full(len(rows), OTHER)
+        for name, kind in (("k", K), ("v", V)):
+            kinds[(rows >= regions[name].base) & (rows < regions[name].end)] = kind
+        return kinds
+
+    design = generate(find("lad.lad_tile"), p)
+    knob = f"{len(p.apid.bound_values) + 1} intervals, slack {p.slack}"
+    return LayerStep(design, tokens.stimulus([]), {NAME: memory}, kind_of, knob)
