@@ -68,7 +68,7 @@ fresh: ## demo and test in a minimal Debian, as a plain user (root, ten minutes;
 synth: $(STAMP) ## area and delay of every block in a 45 nm library (long)
 	@$(PYTHON) -m sim synth all --liberty nangate45 $(LONG)
 
-eval: $(STAMP) ## each paper's main result on the language model, into docs/results (under two hours on two cores)
+eval: $(STAMP) ## each paper's main result on the language model, into docs/results (about three hours on two cores)
 	@$(PYTHON) -m sim results -o docs/results $(LONG)
 
 bench: $(STAMP) ## simulation speeds and the gain of sharing modules

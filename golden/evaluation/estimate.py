@@ -44,6 +44,11 @@ class Estimate:
         spread = float(np.std(values, ddof=1)) if number > 1 else math.nan
         return cls(float(np.mean(values)), spread / math.sqrt(number), number)
 
+    def __format__(self, spec: str) -> str:
+        """The mean ± its error in the format of a float; without an error the mean alone."""
+        mean = format(self.mean, spec)
+        return mean if math.isnan(self.error) else f"{mean} ± {self.error:{spec.replace('+', '')}}"
+
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of the mean, by Student's t distribution."""

@@ -178,7 +178,7 @@ def _mean(scores: Sequence[Score]) -> Score:
     """Several scores without agreements as one: traffic and seconds are added."""
     if len(scores) == 1:
         return scores[0]
-    means = {
+    means: dict[str, Any] = {
         name: float(np.mean([getattr(score, name) for score in scores]))
         for name in ("loss", "dense", "kl", "same", "right", "kept")
     }

@@ -22,7 +22,7 @@ from golden.evaluation.policies import Policy, parse
 from golden.evaluation.row import Row, row_of
 from golden.evaluation.tasks import DEPTHS, retrieval
 from golden.evaluation.windows import ECHO_QUERIES, Window, echo, prose
-from golden.lm.model import Llama
+from golden.lm.model import Llama, in_memory
 from golden.lm.tokenizer import Tokenizer
 
 TASKS = ("prose", "echo", "retrieval", "agreement")
@@ -126,7 +126,12 @@ def score_all(
     """
     scores: dict[str, list[Score]] = {policy.text: [] for policy in policies}
     dense_model, free = setting.model, setting.task == "agreement"
-    models = {policy.text: policy.model(dense_model, **defaults) for policy in policies}
+    models = {
+        policy.text: in_memory(policy.model(dense_model, **defaults))
+        if policy.quantises_products
+        else dense_model
+        for policy in policies
+    }
     runs_of_all = None if total is None else total * len(policies)
     hidden = True if total is None else None
     with tqdm(total=runs_of_all, unit="run", disable=hidden) as bar:

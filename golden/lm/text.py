@@ -71,11 +71,6 @@ def default_text() -> str:
     return (SHIPPED / "python_reference.txt").read_text(encoding="utf-8")
 
 
-def shipped_prose() -> str:
-    """The text about cranes that comes with the package, written for it."""
-    return (SHIPPED / "cranes.txt").read_text(encoding="utf-8")
-
-
 def many_subjects() -> str:
     """Short pieces of many subjects and kinds, written for the package, to calibrate on."""
     return (SHIPPED / "subjects.txt").read_text(encoding="utf-8")

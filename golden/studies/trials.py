@@ -1,16 +1,15 @@
-"""Trials of policies at fixed contexts that studies ask for, as tasks of one window each."""
+"""Trials of policies at fixed contexts that studies ask for, as tasks of some windows each."""
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from golden.algorithms.attention import DecodeAttention
 from golden.evaluation.in_context import DenseRun, Score
 from golden.evaluation.knobs import open_knob
-from golden.evaluation.policies import POLICIES, parse
+from golden.evaluation.policies import parse
 from golden.evaluation.row import Row, row_of
 from golden.evaluation.setting import TOGETHER, Setting, choose_all, run_windows, score_all
 from golden.evaluation.windows import Window
@@ -73,7 +72,7 @@ class Chosen:
 
 @dataclasses.dataclass(frozen=True)
 class WindowTask:
-    """Policies of one algorithm in some windows of a place; of retrieval, in fillers' questions."""
+    """Policies in `count` windows of a place, or fillers' questions, from number `first` on."""
 
     place: Place
     first: int
@@ -81,46 +80,50 @@ class WindowTask:
     policies: tuple[str, ...]
 
     def __str__(self) -> str:
-        place, name = self.place, algorithm(self.policies[0])
-        last = f" to {self.first + self.count - 1}" if self.count > 1 else ""
-        return f"{place.model} {place.task} {place.context}, window {self.first}{last}, {name}"
+        place, some = self.place, f"window {self.first}"
+        if self.count > 1:
+            some = f"windows {self.first} to {self.first + self.count - 1}"
+        names = ", ".join(dict.fromkeys(map(_algorithm, self.policies)))
+        return f"{place.model} {place.task} {place.context}, {some}, {names}"
 
 
 Task = WindowTask | Choice
 
-MODELS_AT_ONCE = 3
-"""Quantised models that a task holds."""
+AT_ONCE = {"smollm2": 3}
+"""Quantised models that a task may hold, by the name of the float one; of others it holds one.
 
-
-def algorithm(policy: str) -> str:
-    """The name in a policy's text."""
-    return policy.partition(":")[0]
+A task then has up to 4 GB, but where a larger model's weights are fitted first.
+"""
 
 
 def tasks_of(trials: Iterable[Trial]) -> list[WindowTask]:
-    """Tasks that have all trials' policies, a window's one after another.
+    """Tasks that have all trials' policies.
 
-    A quantised model is made once for all windows, since that takes longer than to run it.
+    Attentions of one algorithm are tried together, window by window, and a window's tasks come one
+    after another, since they share its dense run. A quantised model takes longer to make than to
+    run: each is tried in all windows of a place, some of them together, in the order of the trials.
     """
-    places: dict[Place, dict[str, dict[str, None]]] = {}
+    places: dict[Place, dict[str, None]] = {}
     for trial in trials:
-        by_name = places.setdefault(trial.place, {})
-        by_name.setdefault(algorithm(trial.policy), {})[trial.policy] = None
-    found = []
-    for place, by_name in places.items():
-        quantised = [name for name in by_name if not issubclass(POLICIES[name], DecodeAttention)]
-        for name in quantised:
-            some = tuple(by_name.pop(name))
-            found += [
-                WindowTask(place, 0, place.windows, some[at : at + MODELS_AT_ONCE])
-                for at in range(0, len(some), MODELS_AT_ONCE)
-            ]
-        found += [
-            WindowTask(place, number, 1, tuple(policies))
-            for number in range(place.windows)
-            for policies in by_name.values()
-        ]
-    return found
+        places.setdefault(trial.place, {})[trial.policy] = None
+    return [task for place, policies in places.items() for task in _tasks(place, policies)]
+
+
+def _tasks(place: Place, policies: Iterable[str]) -> Iterator[WindowTask]:
+    products: list[str] = []
+    attentions: dict[str, list[str]] = {}
+    for text in policies:
+        quantises = parse(text, prompt=place.context).quantises_products
+        (products if quantises else attentions.setdefault(_algorithm(text), [])).append(text)
+    for number in range(place.windows):
+        yield from (WindowTask(place, number, 1, tuple(of)) for of in attentions.values())
+    at_once = AT_ONCE.get(place.model, 1)
+    for number in range(0, len(products), at_once):
+        yield WindowTask(place, 0, place.windows, tuple(products[number : number + at_once]))
+
+
+def _algorithm(policy: str) -> str:
+    return policy.partition(":")[0]
 
 
 def rows_of(

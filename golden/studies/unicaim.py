@@ -1,342 +1,387 @@
 """UniCAIM, Fig. 13 and Fig. 9: quality against cache size, and under a spread of thresholds."""
 
 import dataclasses
+import math
+from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from golden.algorithms.attention import attention_scores
-from golden.algorithms.unicaim.selection import top_k
-from golden.algorithms.unicaim.spread import SPREAD, recall_against_spread, spread_in_levels
-from golden.evaluation.after_prompt import Scores, cut, score
+from golden.algorithms.unicaim.spread import SPREAD
+from golden.evaluation.estimate import Decision, Estimate
 from golden.evaluation.plots import curves
-from golden.lm.text import shipped_prose
-from golden.studies.runs import Opened, Results, Run
+from golden.evaluation.row import Row
+from golden.lm.texts import HELD_OUT
+from golden.studies.spread_recall import recall_of_levels
 from golden.studies.study import OURS, PAPER, Claim, Picture, Study, Table, Verdict
-from golden.unicaim.cells import KEY_SPAN, key_levels, key_step, query_levels, rotated_key_span
-from golden.unicaim.rotation import rotated
+from golden.studies.trials import Choice, Chosen, Place, Trial, hidden_inputs, texts_of
 
-PROMPT, GENERATED = 512, 64
-"""Tokens of a window; as many are generated as the paper reserves rows for."""
-WINDOWS, OTHER_WINDOWS = 5, 6
-"""Windows of the default text, one after another, and of the prose about cranes.
-
-The prose is short, so its prompts overlap and only the tokens that are predicted do not.
-"""
-TOKENS_NEEDED = WINDOWS * (PROMPT + GENERATED)
-ROWS, TOP = PROMPT + GENERATED, 64
+MODELS = ("smollm2", "qwen0.5b")
+TEXTS = HELD_OUT
+CONTEXT, QUERIES, WINDOWS = 2048, 64, 10
+ROWS, TOP = 576, 64
+"""The paper's array, and the rows that a query attends to."""
+SIZES = (205, 410, ROWS, 819, 1229)
+"""Rows, 64 for generated tokens among them: from 10 to 60 % of the context."""
+ASKED, ANSWERED = 1024, 16
+"""Context of the questions, and rows for the tokens of an answer."""
+ASKED_SIZES = (102, 205, 288, 410, 614)
+"""The same shares of that context."""
 
 PLAIN = "rotate=false,centre=false"
 """The paper writes keys as they are."""
-SIZES = (96, 160, 224, 320, 448)
-"""Rows, those for generated tokens among them."""
 METHODS = {
-    "UniCAIM, paper": f"unicaim:heavy={{heavy}},observe=0,{PLAIN}",
-    "UniCAIM": "unicaim:heavy={heavy}",
+    "UniCAIM, paper": f"unicaim:heavy={{heavy}},reserved={{reserved}},observe=0,{PLAIN}",
+    "UniCAIM": "unicaim:heavy={heavy},reserved={reserved}",
     "SnapKV-style": "snapkv:capacity={heavy}",
     "StreamingLLM": "streaming:capacity={size}",
 }
 SPREADS = (0, 18, 36, 54, 72, 108)
 """Millivolts."""
+RECALL_WINDOWS = 3
 AT_PAPER = SPREADS.index(round(1000 * SPREAD))
 CURVES = {
     "keys as they are": f"unicaim:{PLAIN},spread_mv={{}}",
     "rotated and centred": "unicaim:spread_mv={}",
 }
 _CELLS = "unicaim:exact=cells"
-_SMALL = "unicaim:heavy=96"
 _CONVERTED = (
-    f"Attention from the converted scores of the cells, {TOP} of {ROWS} rows (bits of key / query)"
+    f"attention from the converted scores of the cells, {TOP} of {ROWS} rows (bits of key / query)"
 )
 OPTIONS = {
-    f"Selection of {TOP} of {ROWS} rows by 3-bit cells, 3-bit queries; attention on exact rows": {
+    f"selection of {TOP} of {ROWS} rows by 3-bit cells, 3-bit queries; attention on exact rows": {
         "exact selection": "unicaim:key_bits=0",
         "keys as they are (paper)": CURVES["keys as they are"].format(0),
         "rotated and centred": CURVES["rotated and centred"].format(0),
         "rotated and centred, 1-bit query": "unicaim:query_bits=1",
         "54 mV, keys as they are (paper)": CURVES["keys as they are"].format(54),
         "54 mV, keys as they are, span 2.5": f"unicaim:{PLAIN},span=2.5,spread_mv=54",
-        "54 mV, centred, span 2.5": "unicaim:rotate=false,span=2.5,spread_mv=54",
         "54 mV, rotated": "unicaim:centre=false,spread_mv=54",
         "54 mV, rotated and centred": CURVES["rotated and centred"].format(54),
         "54 mV, rotated and centred, 1-bit query": "unicaim:query_bits=1,spread_mv=54",
     },
     _CONVERTED: {
         "3/3, keys as they are (paper)": f"{_CELLS},{PLAIN}",
-        "3/3, centred": f"{_CELLS},rotate=false",
         "3/3, rotated": f"{_CELLS},centre=false",
         "3/3, rotated and centred": _CELLS,
-        "3/3, rotated and centred, span 3": f"{_CELLS},span=3",
         "3/3, rotated and centred, 10-bit converters": f"{_CELLS},converter_bits=10",
         "3/3, rotated and centred, 54 mV": f"{_CELLS},spread_mv=54",
         "4/5, rotated and centred": f"{_CELLS},key_bits=4,query_bits=5",
         "6/6, rotated and centred": f"{_CELLS},key_bits=6,query_bits=6",
     },
-    f"Static pruning to 96 + {GENERATED} rows": {
-        "sums of all queries (paper), all rows attended": (
-            f"{_SMALL},top_k=160,key_bits=0,observe=0"
-        ),
-        "sums of the last 32 queries, all rows attended": f"{_SMALL},top_k=160,key_bits=0",
-        f"sums of all queries, top {TOP} on 3 bits, keys as they are (paper)": (
-            f"{_SMALL},observe=0,{PLAIN}"
-        ),
-        f"sums of the last 32 queries, top {TOP} on 3 bits, rotated and centred": _SMALL,
-        "the same, 54 mV": f"{_SMALL},spread_mv=54",
+    f"rows of {ROWS} that a query attends to": {
+        f"{top}, 3 bits": f"unicaim:top_k={top}" for top in (115, 288, ROWS)
     },
 }
+BITS = ("3/3, rotated and centred", "6/6, rotated and centred")
+PLAIN_BITS, NOISY_BITS = "3/3, keys as they are (paper)", "3/3, rotated and centred, 54 mV"
+"""Labels of options by which the attention on cells is judged, and others that are told."""
+NEGLIGIBLE, USABLE, CLOSE = math.log(1.02), math.log(1.03), math.log(1.1)
+"""Nats a token, as a rise of the perplexity: of pruning, of the spread, and of converted scores."""
+ANSWERS = 0.1
+"""Share of the answers that a comparable cache may lose."""
 
 
-def runs(tokens: int) -> list[Run]:
+def place(model: str) -> Place:
+    return Place(model, CONTEXT, QUERIES, WINDOWS, TEXTS)
+
+
+def asked() -> Place:
+    """Questions on a text, for the second model: the first is too small to answer any."""
+    return Place(MODELS[-1], ASKED, QUERIES, WINDOWS, TEXTS, task="retrieval")
+
+
+def policy(name: str, size: int, reserved: int) -> str:
+    """A method of METHODS with that many rows, of which some are for generated tokens."""
+    return METHODS[name].format(size=size, heavy=size - reserved, reserved=reserved)
+
+
+def choices() -> list[Choice]:
     return []
 
 
-def _by_size(name: str, size: int) -> str:
-    return METHODS[name].format(size=size, heavy=size - GENERATED)
+def trials(chosen: Mapping[Choice, Sequence[Chosen]]) -> list[Trial]:
+    found = [
+        Trial(policy(name, size, QUERIES), place(model))
+        for model in MODELS
+        for name in METHODS
+        for size in SIZES
+    ]
+    found += [Trial(text, place(MODELS[0])) for form in CURVES.values() for text in _all_mv(form)]
+    found += [Trial(text, place(MODELS[0])) for of in OPTIONS.values() for text in of.values()]
+    found += [Trial(text, place(model)) for model in MODELS[1:] for text in _judged()]
+    found += [
+        Trial(policy(name, size, ANSWERED), asked()) for name in METHODS for size in ASKED_SIZES
+    ]
+    return [*dict.fromkeys([*found, Trial("dense", asked())])]
 
 
-def extras(opened: Opened) -> dict:
-    """Scores on both texts, and recall of the selection against the spread."""
-    options = ["dense", *(policy for group in OPTIONS.values() for policy in group.values())]
-    more = [_by_size(name, size) for name in METHODS for size in SIZES]
-    more += [policy.format(mv) for policy in CURVES.values() for mv in SPREADS]
-    prose = opened.tokenizer.encode(shipped_prose(), opened.model.config.context)
-    texts = {
-        "default": (cut(opened.all_tokens, PROMPT, GENERATED, ROWS, WINDOWS), options + more),
-        "cranes": (cut(prose, PROMPT, GENERATED, GENERATED, OTHER_WINDOWS), options),
-    }
-    found = {}
-    for name, (windows, policies) in texts.items():
-        scores = score(opened.model, windows, PROMPT, dict.fromkeys(policies), f"unicaim, {name}")
-        found[name] = {
-            policy: dataclasses.asdict(of) | {"perplexity": of.perplexity}
-            for policy, of in scores.items()
-        }
-    return {"scores": found, "recall": _recalls(opened)}
+def _all_mv(form: str) -> list[str]:
+    return [form.format(mv) for mv in SPREADS]
 
 
-def _recalls(opened: Opened) -> dict:
-    """Recall of the top 64 of 576 rows against the spread, over three layers and all heads."""
-    model, tokens = opened.model, opened.tokens
-    layers = [model.config.layers * part // 10 for part in (1, 5, 9)]
-    seen = {}
+def _judged() -> list[str]:
+    """The options that claims are judged by, and so are tried with every model."""
+    spread = [form.format(SPREADS[at]) for form in CURVES.values() for at in (0, AT_PAPER)]
+    return spread + [OPTIONS[_CONVERTED][label] for label in (*BITS, PLAIN_BITS, NOISY_BITS)]
 
-    def observer(layer: int, name: str, array: np.ndarray) -> None:
-        if layer in layers and name in "qk":
-            seen[layer, name] = array
 
-    model.hidden(tokens, observer=observer)
-    rows = min(ROWS, len(tokens) - 8)
-    spreads = [spread_in_levels(mv / 1000) for mv in SPREADS]
-    found: dict[str, dict[str, list]] = {name: {"levels": [], "exact": []} for name in CURVES}
-    for layer in layers:
-        q, k = seen[layer, "q"][:, rows : rows + 8], seen[layer, "k"][:, :rows]
-        exact = attention_scores(q.reshape(-1, q.shape[-1]), k, 1.0)
-        near = top_k(exact.reshape(*q.shape[:2], rows), TOP)
-        for name, of_variant in found.items():
-            keys, queries, span = k, q, KEY_SPAN
-            if name != "keys as they are":
-                keys = rotated(k - k.mean(axis=1, keepdims=True), 0)
-                queries, span = rotated(q, 0), rotated_key_span(3)
-            levels = key_levels(keys, key_step(keys, 3, span), 3)
-            for head, some in enumerate(query_levels(queries, 3)):
-                for kind, reference in (("levels", None), ("exact", near[head])):
-                    of_variant[kind].append(
-                        recall_against_spread(
-                            levels[head * len(k) // len(q)], some, 3, TOP, spreads, 4, 0, reference
-                        )
-                    )
-    return {"rows": rows} | {
-        name: {kind: np.mean(curve, axis=0).tolist() for kind, curve in kinds.items()}
-        for name, kinds in found.items()
+def extras() -> dict:
+    """The texts, and recall of the selection against the spread in some windows."""
+    windows = [hidden_inputs(place(MODELS[0]), number) for number in range(RECALL_WINDOWS)]
+    recall = recall_of_levels(windows, ROWS, TOP, SPREADS)
+    return {
+        "texts": texts_of(place(MODELS[0])),
+        "recall": {
+            name: recall[rotate] for name, rotate in zip(CURVES, (False, True), strict=True)
+        },
     }
 
 
-def study(tokens: int, results: Results, extras: dict) -> Study:
-    texts = {
-        name: {policy: Scores(tuple(of["losses"]), of["rows"]) for policy, of in policies.items()}
-        for name, policies in extras["scores"].items()
-    }
-    default, cranes = texts.values()
-    sizes = {name: [default[_by_size(name, size)].perplexity for size in SIZES] for name in METHODS}
-    spread = {
-        name: [default[policy.format(mv)].perplexity for mv in SPREADS]
-        for name, policy in CURVES.items()
-    }
-    claims = [*_pruning_claims(default, sizes), *_spread_claims(texts, extras["recall"])]
-    claims.append(_cells_claim(texts))
-    dense = default["dense"].perplexity
-    volts = "standard deviation of the threshold voltage, mV"
-    recalls = {
-        f"{name}, of {'exact scores' if kind == 'exact' else 'the same levels without spread'}": y
-        for name in CURVES
-        for kind, y in extras["recall"][name].items()
-    }
+def study(
+    rows: Mapping[Trial, Row], chosen: Mapping[Choice, Sequence[Chosen]], extras: dict
+) -> Study:
+    claims = [
+        _comparable(rows),
+        *(_better(rows, other) for other in ("SnapKV-style", "StreamingLLM")),
+        *(_spread(rows, extras["recall"], name) for name in CURVES),
+        _cells(rows),
+    ]
     return Study(
         "unicaim",
         "UniCAIM: static and dynamic pruning in one array (Fig. 13, Fig. 9)",
         "Paper: LongChat-7B on HotpotQA and NarrativeQA, prompts of 1.5 and 2.5 thousand tokens."
-        f" Here: perplexity of {GENERATED} tokens after a prompt of {PROMPT} with dense attention:"
-        f" {WINDOWS} windows of the text named in the index, dense {dense:.2f}, and"
-        f" {len(cranes['dense'].losses)} of the prose about cranes, whose prompts overlap, dense"
-        f" {cranes['dense'].perplexity:.2f}. Percentages are against dense attention, ± the"
-        " standard error over the windows, paired. Every window and layer has its own devices and"
-        " rotation. *UniCAIM, paper* sums the probabilities of all of the prompt's"
-        " queries and writes keys as they are; *UniCAIM*, the default, sums them over the last 32"
-        " queries, takes the prompt's mean key off the keys and rotates keys and queries"
-        " (Hadamard, random signs) before they become levels. Rotation and centring change neither"
-        " a softmax nor an order of exact scores; they are made where levels are made, outside the"
-        " array.",
+        f" Here: {', '.join(MODELS)}; {WINDOWS} windows of {CONTEXT} tokens of the held-out texts"
+        f" {', '.join(extras['texts'])}, whose last {QUERIES} tokens follow a prompt with dense"
+        f" attention; and {MODELS[-1]} on questions: five numbers hidden in each of {WINDOWS}"
+        f" fillers of {ASKED} tokens, {rows[Trial('dense', asked())].right:.0%} of which"
+        " dense attention finds. Losses are against dense attention, in nats a token, ± the"
+        " standard error over windows or fillers. Every window and layer has its own devices and"
+        " rotation. *UniCAIM, paper* sums the probabilities of all of the prompt's queries and"
+        " writes keys as they are; *UniCAIM*, the default, sums them over the last 32 queries,"
+        " takes the prompt's mean key off the keys and rotates keys and queries (Hadamard, random"
+        " signs) before they become levels. It was chosen on other texts. Rotation and centring"
+        " change neither a softmax nor an order of exact scores; they are made where levels are"
+        " made, outside the array.",
         claims,
-        [
-            Table(
-                "Perplexity by rows (top 64 on 3 bits for UniCAIM)",
-                ["rows", *METHODS],
-                [
-                    [str(size), *(_cell(default, _by_size(name, size)) for name in METHODS)]
-                    for size in SIZES
-                ],
-            ),
-            *(
-                Table(
-                    title,
-                    ["", "default text", "cranes"],
-                    [
-                        [label, *(_cell(text, policy) for text in texts.values())]
-                        for label, policy in options.items()
-                    ],
-                )
-                for title, options in OPTIONS.items()
-            ),
-        ],
-        [
-            Picture(
-                "unicaim",
-                "perplexity against cache size",
-                lambda: curves(SIZES, sizes, "rows", "perplexity", line=("dense", dense)),
-            ),
-            Picture(
-                "unicaim_spread",
-                "recall of the selection against threshold spread",
-                lambda: curves(SPREADS, recalls, volts, f"recall of the top {TOP}"),
-            ),
-            Picture(
-                "unicaim_perplexity",
-                "perplexity against threshold spread",
-                lambda: curves(
-                    SPREADS, spread, volts, "perplexity", line=("dense", dense), log_y=True
-                ),
-            ),
-        ],
+        [*(_sizes_table(rows, model) for model in MODELS), _asked_table(rows), *_options_of(rows)],
+        _pictures(rows, extras["recall"]),
     )
 
 
-def _pruning_claims(scores: dict[str, Scores], sizes: dict[str, list[float]]) -> list[Claim]:
-    """Fig. 13, on the default text."""
-    ours = sizes["UniCAIM"]
-    over = {
-        name: [scores[_by_size(name, size)].over(scores["dense"])[0] - 1 for size in SIZES]
-        for name in METHODS
-    }
+def _row(rows: Mapping[Trial, Row], name: str, size: int, model: str) -> Row:
+    return rows[Trial(policy(name, size, QUERIES), place(model))]
 
-    def ends(name: str) -> str:
+
+def _answers(rows: Mapping[Trial, Row], name: str, size: int) -> Row:
+    return rows[Trial(policy(name, size, ANSWERED), asked())]
+
+
+def _lost(rows: Mapping[Trial, Row], name: str, size: int) -> Estimate:
+    """Share of the answers that dense attention gives and the method does not."""
+    right, dense = _answers(rows, name, size).right, rows[Trial("dense", asked())].right
+    return dataclasses.replace(right, mean=dense.mean - right.mean)
+
+
+def _comparable(rows: Mapping[Trial, Row]) -> Claim:
+    decided = [
+        _row(rows, "UniCAIM", size, model).delta.against(NEGLIGIBLE)
+        for model in MODELS
+        for size in SIZES
+    ] + [_lost(rows, "UniCAIM", size).against(ANSWERS) for size in ASKED_SIZES]
+
+    def told(name: str) -> str:
+        prose = "; ".join(
+            f"{model} {_row(rows, name, SIZES[0], model).delta:+.3f} nats with {SIZES[0]}"
+            f" rows, {_row(rows, name, SIZES[-1], model).delta:+.3f} with {SIZES[-1]}"
+            for model in MODELS
+        )
+        few, many = (_answers(rows, name, size).right for size in (ASKED_SIZES[0], ASKED_SIZES[-1]))
         return (
-            f"{over[name][-1]:+.1%} with {SIZES[-1]} rows after a prompt of {PROMPT},"
-            f" {over[name][0]:+.1%} with {SIZES[0]}"
+            f"{prose}; {few:.0%} of the answers with {ASKED_SIZES[0]} rows, {many:.0%} with"
+            f" {ASKED_SIZES[-1]}"
         )
 
-    claims = [
-        Claim(
-            "comparable with the full cache even at low ratios",
-            f"perplexity {ends('UniCAIM')}; as the paper sums, {ends('UniCAIM, paper')}",
-            Verdict.of(over["UniCAIM"][-1] < 0.05, over["UniCAIM"][0] < 0.05),
-            "sums over all of the prompt's queries favour old tokens, so the prompt's last ones go,"
-            " which the next tokens need most; sums of the last 32 queries keep them. 32 rows of"
-            " the prompt are too few for either",
-        )
+    return Claim(
+        "comparable with the full cache even at low ratios",
+        f"{told('UniCAIM')}. As the paper sums: {told('UniCAIM, paper')}",
+        Verdict.measured(*decided),
+        "comparable is 2 % of perplexity, and a tenth of the answers. Sums over all of the prompt's"
+        " queries favour old tokens, so the prompt's last ones go, a question among them. And"
+        f" {TOP} rows of {ROWS} are too few for a softmax over prose, see the last table",
+    )
+
+
+def _better(rows: Mapping[Trial, Row], other: str) -> Claim:
+    found = {
+        f"{model}, prose": [
+            _row(rows, "UniCAIM", size, model).over(_row(rows, other, size, model)).against(0)
+            for size in SIZES
+        ]
+        for model in MODELS
+    }
+    found[f"{MODELS[-1]}, answers"] = [
+        _answers(rows, "UniCAIM", size).over(_answers(rows, other, size)).against(0)
+        for size in ASKED_SIZES
     ]
-    for name in ("SnapKV-style", "StreamingLLM"):
-        lower = [a < b for a, b in zip(ours, sizes[name], strict=True)]
-        claims.append(
-            Claim(
-                f"better than {name.removesuffix('-style')} at every cache ratio",
-                f"at {sum(lower)} of {len(SIZES)} sizes; as the paper sums, at"
-                f" {sum(a < b for a, b in zip(sizes['UniCAIM, paper'], sizes[name], strict=True))}",
-                Verdict.of(*lower),
-                WHY[name],
-            )
-        )
-    return claims
+    return Claim(
+        f"better than {other.removesuffix('-style')} at every cache ratio",
+        "; ".join(
+            f"{where}: better at {some.count(Decision.WITHIN)}, worse at"
+            f" {some.count(Decision.ABOVE)} of {len(some)} sizes"
+            for where, some in found.items()
+        ),
+        Verdict.measured(*(decision for some in found.values() for decision in some)),
+        "by the 95 % interval of the difference of losses, paired. " + WHY[other],
+    )
 
 
 WHY = {
-    "SnapKV-style": "SnapKV-style selection keeps the prompt's last 32 tokens; with little more"
-    " than these, and no attention sink, it fails. With more rows it attends to all of them,"
-    " UniCAIM to 64",
-    "StreamingLLM": "StreamingLLM keeps the latest tokens, which is what 64 tokens of prose need"
-    " most; it forgets everything else",
+    "SnapKV-style": "SnapKV-style selection attends to all of its rows, UniCAIM to 64 of as many",
+    "StreamingLLM": "StreamingLLM keeps the latest tokens, which is what prose needs most, and"
+    " forgets everything else",
 }
 
 
-def _spread_claims(texts: dict[str, dict[str, Scores]], recall: dict) -> list[Claim]:
-    """Fig. 9 on both texts: with the keys as they are, and rotated and centred."""
-    claims = []
-    for name, policy in CURVES.items():
-        ratios = [
-            scores[policy.format(SPREADS[AT_PAPER])].over(scores[policy.format(0)])
-            for scores in texts.values()
-        ]
-        of_levels, of_exact = (recall[name][kind] for kind in ("levels", "exact"))
-        claims.append(
-            Claim(
-                "linear, hence usable, under a threshold spread of 54 mV (Fig. 9): "
-                + ("as in the paper, " if name == "keys as they are" else "")
-                + name,
-                "perplexity "
-                + " and ".join(f"{r - 1:+.1%} ± {100 * e:.1f}" for r, e in ratios)
-                + f" by the spread on the two texts; of the top {TOP} of {recall['rows']} rows"
-                f" {of_levels[AT_PAPER]:.0%} are those without spread, and"
-                f" {of_exact[AT_PAPER]:.0%} (without spread {of_exact[0]:.0%}) those by exact"
-                " scores",
-                Verdict.of(*(r < 1.03 for r, _ in ratios)),
-                "a memory window of 1.2 V is assumed, the paper's text gives none. "
-                + (
-                    "A few elements of a key are much larger than the rest, so most levels stay"
-                    " near 0 and the spread is as large as their differences"
-                    if name == "keys as they are"
-                    else "The rotation costs nothing in the array. The rows that are missed are"
-                    " near the last of the 64 and count little in the softmax"
-                ),
-                PAPER if name == "keys as they are" else OURS,
-            )
+def _spread(rows: Mapping[Trial, Row], recall: dict, name: str) -> Claim:
+    by_model = {
+        model: rows[Trial(CURVES[name].format(SPREADS[AT_PAPER]), place(model))].over(
+            rows[Trial(CURVES[name].format(0), place(model))]
         )
-    return claims
-
-
-def _cells_claim(texts: dict[str, dict[str, Scores]]) -> Claim:
-    """Section III-B5, on both texts."""
-    by_label = OPTIONS[_CONVERTED]
-
-    def over(label: str) -> list[float]:
-        return [scores[by_label[label]].over(scores["dense"])[0] - 1 for scores in texts.values()]
-
-    def told(label: str) -> str:
-        return " and ".join(f"{value:+.0%}" for value in over(label))
-
-    bits, more = "3/3, rotated and centred", "6/6, rotated and centred"
-    noisy = "3/3, rotated and centred, 54 mV"
+        for model in MODELS
+    }
+    of_levels, of_exact = (recall[name][kind] for kind in ("levels", "exact"))
+    plain = name == "keys as they are"
     return Claim(
-        "exact attention by the cells of the selected rows (current-domain mode)",
-        f"perplexity with 3-bit cells and queries {told(bits)} on the two texts (keys as they are"
-        f" {told('3/3, keys as they are (paper)')}), with a spread of 54 mV {told(noisy)}; with 6"
-        f" bits each and no spread {told(more)}",
-        Verdict.of(all(x < 0.1 for x in over(bits)), all(x < 0.1 for x in over(more))),
-        "the levels round keys and queries, and the spread moves each row's score by a"
-        " different error, which a selection forgives and a softmax does not; converters of 10"
-        " bits add little. The default therefore selects rows by the cells and attends to the"
-        " exact keys",
+        "linear, hence usable, under a threshold spread of 54 mV (Fig. 9): "
+        + ("as in the paper, " if plain else "")
+        + name,
+        "the spread costs "
+        + ", ".join(f"{model} {of:+.3f}" for model, of in by_model.items())
+        + f" nats; of the top {TOP} of {ROWS} rows {of_levels[AT_PAPER]:.0%} are those without"
+        f" spread, and {of_exact[AT_PAPER]:.0%} (without spread {of_exact[0]:.0%}) those by exact"
+        " scores",
+        Verdict.measured(*(of.against(USABLE) for of in by_model.values())),
+        "usable is 3 % of perplexity; a memory window of 1.2 V is assumed, the paper's text gives"
+        " none. "
+        + (
+            "A few elements of a key are much larger than the rest, so most levels are near 0 and"
+            " the spread is as large as their differences"
+            if plain
+            else "The rotation costs nothing in the array. The rows that are missed are near the"
+            " last of the 64 and count little in the softmax"
+        ),
+        PAPER if plain else OURS,
     )
 
 
-def _cell(scores: dict[str, Scores], policy: str) -> str:
-    """Perplexity, and how much it is above dense attention's with its standard error."""
-    ratio, error = scores[policy].over(scores["dense"])
-    return f"{scores[policy].perplexity:.2f} ({ratio - 1:+.1%} ± {100 * error:.1f})"
+def _cells(rows: Mapping[Trial, Row]) -> Claim:
+    """Section III-B5."""
+    by_label = OPTIONS[_CONVERTED]
+
+    def over(label: str) -> list[Estimate]:
+        return [rows[Trial(by_label[label], place(model))].delta for model in MODELS]
+
+    def told(label: str) -> str:
+        return " and ".join(f"{of:+.3f}" for of in over(label))
+
+    return Claim(
+        "exact attention by the cells of the selected rows (current-domain mode)",
+        f"{' and '.join(MODELS)} lose {told(BITS[0])} nats with 3-bit cells and queries (keys as"
+        f" they are {told(PLAIN_BITS)}), {told(NOISY_BITS)} with a spread of 54 mV; {told(BITS[1])}"
+        " with 6 bits each and no spread",
+        Verdict.measured(*(of.against(CLOSE) for label in BITS for of in over(label))),
+        "close is 10 % of perplexity. The levels round keys and queries, and the spread moves each"
+        " row's score by a different error, which a selection forgives and a softmax does not;"
+        " converters of 10 bits add little. The default therefore selects rows by the cells and"
+        " attends to the exact keys",
+    )
+
+
+def _sizes_table(rows: Mapping[Trial, Row], model: str) -> Table:
+    dense = _row(rows, "UniCAIM", SIZES[0], model).dense
+    return Table(
+        f"{model}, prose: loss by rows ({TOP} of them attended to by UniCAIM; dense perplexity"
+        f" {dense:.2f})",
+        ["rows", *METHODS],
+        [
+            [
+                f"{size} ({size / CONTEXT:.0%})",
+                *(f"{_row(rows, name, size, model).delta:+.3f}" for name in METHODS),
+            ]
+            for size in SIZES
+        ],
+    )
+
+
+def _asked_table(rows: Mapping[Trial, Row]) -> Table:
+    return Table(
+        f"{MODELS[-1]}, questions: answers that are right",
+        ["rows", *METHODS],
+        [
+            [
+                f"{size} ({size / ASKED:.0%})",
+                *(f"{_answers(rows, name, size).right:.0%}" for name in METHODS),
+            ]
+            for size in ASKED_SIZES
+        ],
+    )
+
+
+def _options_of(rows: Mapping[Trial, Row]) -> list[Table]:
+    def told(text: str, model: str) -> str:
+        row = rows.get(Trial(text, place(model)))
+        return "" if row is None else f"{row.delta:+.3f}"
+
+    return [
+        Table(
+            f"Loss by {title}",
+            ["", *MODELS],
+            [[label, *(told(text, model) for model in MODELS)] for label, text in options.items()],
+        )
+        for title, options in OPTIONS.items()
+    ]
+
+
+def _pictures(rows: Mapping[Trial, Row], recall: dict) -> list[Picture]:
+    first, second = MODELS[0], MODELS[-1]
+    volts, loss = (
+        "standard deviation of the threshold voltage, mV",
+        "loss over dense attention, nats a token",
+    )
+    recalls = {
+        f"{name}, of {'exact scores' if kind == 'exact' else 'the same levels without spread'}": y
+        for name in CURVES
+        for kind, y in recall[name].items()
+    }
+    sizes = {name: [_row(rows, name, size, first).delta.mean for size in SIZES] for name in METHODS}
+    answers = {
+        name: [100 * _answers(rows, name, size).right.mean for size in ASKED_SIZES]
+        for name in METHODS
+    }
+    spread = {
+        name: [rows[Trial(text, place(first))].delta.mean for text in _all_mv(form)]
+        for name, form in CURVES.items()
+    }
+    of = f"rows for {CONTEXT} tokens, {first}"
+    return [
+        Picture("unicaim", "loss against cache size", lambda: curves(SIZES, sizes, of, loss)),
+        Picture(
+            "unicaim_questions",
+            "answers against cache size",
+            lambda: curves(
+                ASKED_SIZES,
+                answers,
+                f"rows for {ASKED} tokens, {second}",
+                "right answers, %",
+                line=("dense", 100 * rows[Trial("dense", asked())].right.mean),
+            ),
+        ),
+        Picture(
+            "unicaim_spread",
+            "recall of the selection against threshold spread",
+            lambda: curves(SPREADS, recalls, volts, f"recall of the top {TOP}"),
+        ),
+        Picture(
+            "unicaim_perplexity",
+            "loss against threshold spread",
+            lambda: curves(SPREADS, spread, volts, loss),
+        ),
+    ]

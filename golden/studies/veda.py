@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from golden.evaluation.estimate import Decision, Estimate
+from golden.evaluation.estimate import Decision
 from golden.evaluation.plots import curves
 from golden.evaluation.row import Row
 from golden.lm.texts import HELD_OUT
@@ -135,7 +135,7 @@ def _tenth(rows: Mapping[Trial, Row]) -> Claim:
     delta = rows[Trial(METHODS["voting"].format(kept), long())].delta
     return Claim(
         f"with a tenth of the length ({LONG}) the loss is negligible",
-        f"{MODELS[0]}: {_estimate(delta)} nats with {kept} tokens",
+        f"{MODELS[0]}: {delta:+.3f} nats with {kept} tokens",
         Verdict.measured(delta.against(NEGLIGIBLE)),
         "negligible is below 2 % of perplexity, 0.02 nats a token",
     )
@@ -152,7 +152,7 @@ def _sinks(rows: Mapping[Trial, Row]) -> Claim:
     return Claim(
         "the first 32 tokens cast no votes, which keeps attention sinks",
         f"after a dense prompt with {middle} tokens kept, against never evicting the first 32: "
-        + "; ".join(f"{model} {_estimate(worse[model, middle])} nats" for model in MODELS),
+        + "; ".join(f"{model} {worse[model, middle]:+.3f} nats" for model in MODELS),
         Verdict.measured(*(found.against(NEGLIGIBLE) for found in worse.values())),
         "a token whose threshold is below 0 casts a single vote, so that many tokens have none when"
         " the prompt ends, and ties then evict the oldest: the sink. The option `protect_reserved`"
@@ -166,7 +166,7 @@ def _table(rows: Mapping[Trial, Row], model: str, methods: Mapping[str, str], ho
         f"{model}, {how}: loss at {CONTEXT} tokens by tokens kept (dense perplexity {dense:.2f})",
         ["policy", *map(str, SIZES)],
         [
-            [name, *(_estimate(_row(rows, form, size, model).delta) for size in SIZES)]
+            [name, *(f"{_row(rows, form, size, model).delta:+.3f}" for size in SIZES)]
             for name, form in methods.items()
         ],
     )
@@ -177,9 +177,5 @@ def _long_table(rows: Mapping[Trial, Row]) -> Table:
     return Table(
         f"{MODELS[0]}: loss at {LONG} tokens with {kept} kept",
         list(METHODS),
-        [[_estimate(rows[Trial(form.format(kept), long())].delta) for form in METHODS.values()]],
+        [[f"{rows[Trial(form.format(kept), long())].delta:+.3f}" for form in METHODS.values()]],
     )
-
-
-def _estimate(of: Estimate) -> str:
-    return f"{of.mean:+.3f} ± {of.error:.3f}"

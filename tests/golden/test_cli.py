@@ -184,8 +184,8 @@ def test_outputs_that_cannot_be_written_are_found_first(run, command, monkeypatc
     monkeypatch.setattr(
         "golden.files.os.access", lambda p, mode: access(p, mode) and Path(p).name != "kept"
     )
-    for module in (commands, evaluation, results):
-        monkeypatch.setattr(module, "open_model", None)
+    for module, name in ((commands, "open_model"), (evaluation, "open_model"), (results, "run")):
+        monkeypatch.setattr(module, name, None)
     status, out, err, _ = run(command)
     assert (status, out) == (2, "") and os.listdir("kept") == []
     assert err == "error: kept: Permission denied\n"

@@ -5,7 +5,6 @@ import pytest
 
 from golden.algorithms.attention import DecodeAttention
 from golden.algorithms.baselines import StreamingAttention
-from golden.evaluation.after_prompt import score
 from golden.evaluation.in_context import run_dense, run_policy
 from golden.evaluation.measure import measure
 from golden.evaluation.policies import parse
@@ -72,24 +71,3 @@ def test_at_a_fixed_context(model):
     # Dense attention itself goes on from the prefix as from the beginning.
     exact = run_policy(parse("dense"), model, dense)
     assert exact.loss == pytest.approx(exact.dense, rel=1e-5)
-
-
-def test_after_a_prompt(model):
-    windows = [TOKENS[:20], TOKENS[10:]]
-    found = score(model, windows, 12, ["dense", STREAMING], "test")
-    losses = []
-    for window in windows:
-        attentions = streaming(model, [])
-        seen: list[dict[str, np.ndarray]] = [{} for _ in attentions]
-
-        def observer(layer, name, array, seen=seen):
-            seen[layer][name] = array
-
-        prompt = model.hidden(window[:12], observer=observer)
-        for attention, layer in zip(attentions, seen, strict=True):
-            attention.sequence(layer["q"], layer["k"], layer["v"])
-        hidden = model.hidden(window[12:], attentions, start=12)
-        logits = model.logits(np.concatenate([prompt[-1:], hidden[:-1]])).astype(np.float64)
-        log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-        losses.append(-log_p[np.arange(8), window[12:]].mean())
-    np.testing.assert_allclose(found[STREAMING].losses, losses, rtol=1e-5)

@@ -1,12 +1,16 @@
 """What the studies at fixed contexts call reproduced."""
 
 import dataclasses
+import math
 
 import pytest
 
 from golden.algorithms.lad.rows import Rows
-from golden.studies import lad
-from golden.studies.study import Verdict
+from golden.evaluation.estimate import Estimate
+from golden.evaluation.row import Row
+from golden.studies import kllm, lad
+from golden.studies.study import OURS, Verdict
+from golden.studies.trials import tasks_of
 
 
 @pytest.mark.parametrize(
@@ -27,3 +31,78 @@ def test_reads_are_judged_by_the_paper_s_identification(centres, codes, verdict)
 
     claim = lad._rows_claim({"centres": rows(centres), "codes, 6 bits": rows(codes)})
     assert claim.verdict is verdict
+
+
+def kllm_row(trial, mean, spread=0.0):
+    """Losses of windows that differ by as much under every policy, and by `spread` besides."""
+    windows = trial.place.windows
+    deltas = [mean + 0.01 * (n % 3 - 1) + spread * (-1) ** n for n in range(windows)]
+    delta = Estimate.of(deltas)
+    content = {"windows": windows, "deltas": deltas, "delta": delta.mean, "delta_se": delta.error}
+    return Row.from_json(content | {"policy": trial.policy, "dense": 20.0, "kl": 0.1, "kl_se": 0.0})
+
+
+def kllm_loss(policy):
+    """As the paper's claims and this project's have it."""
+    loss = {"rtn": 3.0, "smoothquant": 4.0, "kllm": 0.1}[policy.partition(":")[0]]
+    parts = {"thresholds=static": 0.02, "outlier_share=0.1": -0.03, "head": 0.02, "=paper": 0.4}
+    return loss + sum(more for part, more in parts.items() if part in policy)
+
+
+KLLM_CLAIMS = ("W4A4", "W4A3", "lowest", "share", "dynamic", "target", "with the head")
+
+
+@pytest.mark.parametrize(
+    ("part", "more", "spread", "changed"),
+    [
+        ("none at all", 0.0, 0.0, {}),
+        # KLLM-S as good as KLLM, as far as can be told; and better.
+        (
+            "thresholds=static",
+            -0.02,
+            0.1,
+            {0: Verdict.PARTLY, 1: Verdict.PARTLY, 4: Verdict.OPEN},
+        ),
+        (
+            "thresholds=static",
+            -0.04,
+            0.0,
+            {0: Verdict.PARTLY, 1: Verdict.PARTLY, 4: Verdict.NOT},
+        ),
+        ("rotate=true", -2.95, 0.0, {2: Verdict.PARTLY}),
+        ("rtn:activation_bits=4", -1.0, 0.0, {0: Verdict.PARTLY}),
+        ("outlier_share=0.1", 0.05, 0.0, {3: Verdict.NOT}),
+        ("head=true", 0.1, 0.0, {6: Verdict.NOT}),
+        ("tuned=true", 0.08, 0.3, {5: Verdict.OPEN, 6: Verdict.OPEN}),
+        ("", 0.1, 0.0, {0: Verdict.PARTLY, 5: Verdict.NOT, 6: Verdict.NOT}),
+    ],
+)
+def test_verdicts_of_kllm(part, more, spread, changed):
+    """Losses of all policies that have the part are larger by `more`."""
+    rows = {
+        trial: kllm_row(trial, kllm_loss(trial.policy) + more, spread)
+        if part in trial.policy
+        else kllm_row(trial, kllm_loss(trial.policy))
+        for trial in kllm.trials({})
+    }
+    study = kllm.study(rows, {}, {"texts": ["voyage-out", "nikola"]})
+    found = dict(zip(KLLM_CLAIMS, [claim.verdict for claim in study.claims], strict=True))
+    wanted = dict.fromkeys(KLLM_CLAIMS, Verdict.REPRODUCED)
+    assert found == wanted | {KLLM_CLAIMS[at]: verdict for at, verdict in changed.items()}
+    assert [claim.whose == OURS for claim in study.claims] == [False] * 5 + [True] * 2
+    assert f"{math.exp(kllm_loss('kllm:')):.3g}" in study.markdown() or not part
+
+
+def test_kllm_fits_weights_two_tasks_before_another_reads_them():
+    """Two tasks that run at a time then do not both fit them."""
+    kinds = "fit=paper", "norms=fused", "tuned=true"
+    before, seen = set(), set()
+    for task in tasks_of(kllm.trials({})):
+        needed = {
+            (task.place.model, *(kind in policy for kind in kinds))
+            for policy in task.policies
+            if policy.startswith("kllm:") and "weight_bits=none" not in policy
+        }
+        assert not before & needed, task
+        before, seen = needed - seen, seen | needed
+    assert len(seen) == 6

@@ -31,7 +31,7 @@ KEPT = {
 @pytest.mark.parametrize("name", [*results.EXPERIMENTS, *KEPT])
 def test_pages_in_the_docs(name):
     """They follow from the data beside them or from formulas; the data are written as read."""
-    study = KEPT[name]() if name in KEPT else results.read_kept(RESULTS, name, 1024)
+    study = KEPT[name]() if name in KEPT else results.read_kept(RESULTS, name)
     assert study.name == name
     assert study.markdown() == (RESULTS / f"{name}.md").read_text()
     assert all((RESULTS / f"{picture.name}.svg").exists() for picture in study.pictures)

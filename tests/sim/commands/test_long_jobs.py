@@ -6,7 +6,7 @@ import json
 import pytest
 
 from golden.studies import results
-from golden.studies.runs import Run
+from golden.studies.trials import Place, WindowTask
 from hw import catalogue
 from sim.checks.formal.equivalence import Verdict
 from sim.checks.mutation.mutants import Mutant
@@ -68,30 +68,23 @@ def test_netlists_are_written_again(run, mapped, tmp_path):
     assert status == 2 and err.startswith("error: --netlist and --scheduler do not go together")
 
 
-def test_results_resume(monkeypatch, tmp_path):
-    """A text of other content is another task."""
-    text = tmp_path / "text"
-    text.write_text("one")
-    tasks = ["veda", Run("dense", 600)]
-    opened, asked, answers = [], [], []
+def test_results_resume(monkeypatch):
+    tasks = ["veda", WindowTask(Place("m", 9, 2, 3, "held-out"), 0, 1, ("dense",))]
+    asked, answers = [], []
 
     def run_task(task):
         asked.append(task)
         return str(task)
 
-    monkeypatch.setattr(evaluation, "_open", lambda *opening: opened.append(opening))
     monkeypatch.setattr(results, "run", run_task)
     monkeypatch.setattr(
-        results, "run_results", lambda given, run_all: answers.append(run_all(tasks, given, 700))
+        results, "run_results", lambda given, run_all: answers.append(run_all(tasks, given))
     )
-    given = {"model": None, "text": text, "tokens": 600}
-    arguments = argparse.Namespace(**given, jobs=1, scheduler=None, fresh=False)
-    for content, count in [("one", 2), ("one", 2), ("two", 4)]:
-        text.write_text(content)
+    arguments = argparse.Namespace(jobs=1, scheduler=None, fresh=False)
+    for _ in range(2):
         assert evaluation.results_command(arguments) == 0
-        assert asked == [*tasks] * (count // 2)
-        assert answers[-1] == {task: str(task) for task in tasks}
-    assert opened[0] == (None, text, 600, 700)
+        assert asked == tasks
+        assert answers.pop() == {task: str(task) for task in tasks}
 
 
 MUTANT = Mutant(1, "inv", "$x", "Y", 0, None, ("hw/x.py:1",))
