@@ -244,7 +244,7 @@ def _table_4(here: Mapping[str, Row]) -> list[Claim]:
             f" {decided.count(Decision.ABOVE)} of {len(decided)}: "
             + ", ".join(f"{name} {of:+.3f}" for name, of in better.items()),
             Verdict.measured(*decided),
-            f"loss of KLLM over that of KLLM-S, {MODEL}, by its 95 % interval",
+            f"loss of KLLM over KLLM-S, {MODEL}, by its 95 % interval",
         ),
     ]
 

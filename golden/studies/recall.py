@@ -58,12 +58,12 @@ def free(model: str) -> Place:
     return Place(model, CONTEXT, WRITTEN, WINDOWS, TEXTS, task="agreement")
 
 
-FIGURES: dict[str, Callable[[Row], str]] = {
-    "retrieval": lambda row: f"{row.right:.0%}",
-    "echo": lambda row: f"{row.delta:+.3f}",
-    "agreement": lambda row: f"{row.rouge_l:.2f}",
+FIGURES: dict[str, tuple[str, Callable[[Row], str]]] = {
+    "retrieval": ("right answers", lambda row: f"{row.right:.0%}"),
+    "echo": ("loss", lambda row: f"{row.delta:+.3f}"),
+    "agreement": ("ROUGE-L", lambda row: f"{row.rouge_l:.2f}"),
 }
-"""What the tables have of each task."""
+"""What the tables have of each task: its name and the cell."""
 
 
 def choices() -> list[Choice]:
@@ -151,7 +151,7 @@ def _title(rows: Mapping[Trial, Row], place: Place) -> str:
 
 
 def _sizes_table(rows: Mapping[Trial, Row], place: Place) -> Table:
-    figure = FIGURES[place.task]
+    _, figure = FIGURES[place.task]
     return Table(
         f"{_title(rows, place)}, by tokens kept",
         ["policy", *(f"{size} ({size / CONTEXT:.0%})" for size in SIZES)],
@@ -163,10 +163,10 @@ def _sizes_table(rows: Mapping[Trial, Row], place: Place) -> Table:
 
 
 def _others_table(rows: Mapping[Trial, Row], place: Place) -> Table:
-    figure = FIGURES[place.task]
+    name_of_figure, figure = FIGURES[place.task]
     found = {name: rows[Trial(text, place)] for name, text in _kept_all(place).items()}
     return Table(
         f"The same, policies that keep every token ({place.model})",
-        ["policy", place.task, "bytes, times fewer"],
+        ["policy", name_of_figure, "bytes, times fewer"],
         [[name, figure(row), f"{row.times_fewer_shared.mean:.2f}"] for name, row in found.items()],
     )

@@ -36,7 +36,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         description="Repeat each paper's main result on language models and write, for each paper,"
         " a page that puts its figure beside ours, a picture and the data as JSON, and a page of"
         " what all policies recall, with an index. The pages name their models and texts. Takes"
-        " some hours; `python -m sim results` runs several tasks at a time, of up to 5 GB of memory"
+        " some hours; `python -m sim results` runs several tasks at a time, of up to 8 GB of memory"
         " each, and resumes.",
     )
     command.add_argument(

@@ -151,7 +151,7 @@ def study(
         f" Here: {', '.join(MODELS)}; {WINDOWS} windows of {CONTEXT} tokens of the held-out texts"
         f" {', '.join(extras['texts'])}, whose last {QUERIES} tokens follow a prompt with dense"
         f" attention; and {MODELS[-1]} on questions: five numbers hidden in each of {WINDOWS}"
-        f" fillers of {ASKED} tokens, {rows[Trial('dense', asked())].right:.0%} of which"
+        f" fillers of {ASKED} tokens, {rows[Trial('dense', asked())].right.mean:.0%} of which"
         " dense attention finds. Losses are against dense attention, in nats a token, ± the"
         " standard error over windows or fillers. Every window and layer has its own devices and"
         " rotation. *UniCAIM, paper* sums the probabilities of all of the prompt's queries and"

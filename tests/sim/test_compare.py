@@ -32,7 +32,7 @@ def dense():
 
 
 def test_rows_of_the_dense_core_and_of_the_reference(run):
-    """Its bytes are those of the formula, its cycles on the ideal port the model's, by run_step."""
+    """Its bytes equal the formula; run_step compares cycles on the ideal port with the model."""
     sets = " ".join(f"--set {setting}" for setting in SMALL)
     line = f"compare --d 8 --n 24 --heads 2 --kv-heads 2 {sets} --memory hbm2 --json"
     status, out, err = run(f"{line} --design baseline.dense_core")

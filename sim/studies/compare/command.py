@@ -7,8 +7,8 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from sim.commands.arguments import count
+from sim.commands.dram_cores import FINE
 
-FINE = "map=row:bank:column:channel,hash=on"
 MEMORY = f"lpddr4_3200,{FINE}"
 CLOCK = "1000"
 
@@ -96,7 +96,7 @@ def setting_of(arguments, shape):
 def describe(result: dict) -> None:
     """A table for people to read."""
     from sim.commands.terminal import print_table
-    from sim.studies.compare.page import table_of
+    from sim.studies.compare.table import table_of
 
     s = result["settings"]
     print(f"Attention of one layer's step: {s['heads']} heads over {s['kv_heads']} of {s['d']}")

@@ -50,7 +50,7 @@ def dense_parameters(shape: Shape, knobs: dict[str, Any]) -> DenseCoreParameters
 
 
 def dense_step(p: DenseCoreParameters, shape: Shape, data: LayerData, knobs: dict) -> LayerStep:
-    """The last token's, of a core whose length is that of all tokens before it."""
+    """The last token's, on a core that has the length of all tokens before it."""
     last = shape.n - 1
     steps = DenseSteps(p)
     k, v = data.rows(np.arange(last))

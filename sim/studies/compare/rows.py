@@ -24,7 +24,7 @@ class Setting:
     """What all rows share.
 
     clock
-        Of the designs, in MHz.
+        Frequency of all designs, in MHz.
     """
 
     shape: Shape
