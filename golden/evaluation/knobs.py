@@ -67,7 +67,9 @@ def open_knob(text: str) -> Knob | None:
     return Knob(text, found["before"], found["after"], *ends, whole)
 
 
-def choose(knob: Knob, allowed: float, loss: Callable[[str], float]) -> tuple[str, float]:
+def choose(
+    knob: Knob, allowed: float, loss: Callable[[str], float], *, nearest: bool = False
+) -> tuple[str, float]:
     """The policy whose loss is the closest to `allowed` from below, and its loss.
 
     The loss must rise or fall with the parameter. Its logarithm is taken as a straight line over
@@ -76,10 +78,17 @@ def choose(knob: Knob, allowed: float, loss: Callable[[str], float]) -> tuple[st
 
     loss
         Called with a policy's text.
-    :raises InputError: if the range does not enclose the allowed loss.
+    nearest
+        Take the end of the range whose loss is the nearest where the range does not enclose the
+        allowed loss: more than that is lost if it cannot be reached.
+    :raises InputError: if the range does not enclose the allowed loss, without `nearest`.
     """
     losses = {value: loss(knob.at(value)) for value in (knob.low, knob.high)}
     good, bad = sorted(losses, key=losses.__getitem__)
+    if nearest and losses[good] > allowed:
+        return knob.at(good), losses[good]
+    if nearest and losses[bad] <= allowed:
+        return knob.at(bad), losses[bad]
     if not losses[good] <= allowed < losses[bad]:
         raise InputError(
             f"policy {knob.text}: its loss is {losses[knob.low]:.3g} and {losses[knob.high]:.3g} at"

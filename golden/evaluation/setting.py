@@ -86,8 +86,14 @@ def choose_all(
     windows: Sequence[Window],
     knobs: Iterable[str | Knob],
     allowed: Sequence[float],
+    *,
+    nearest: bool = False,
 ) -> list[tuple[str, dict[str, float]]]:
-    """For each open parameter and allowed loss the policy's text, and both losses by name."""
+    """For each open parameter and allowed loss the policy's text, and both losses by name.
+
+    nearest
+        As :func:`~golden.evaluation.knobs.choose` has it.
+    """
     with_bar = tqdm(windows, desc="dense", unit="run", disable=None)
     runs = list(run_windows(setting.model, with_bar))
     losses: dict[str, float] = {}
@@ -103,7 +109,7 @@ def choose_all(
     for knob in knobs:
         assert isinstance(knob, Knob), "check_policies has seen to that"
         for target in allowed:
-            text, found = choose(knob, target, loss)
+            text, found = choose(knob, target, loss, nearest=nearest)
             chosen.append((text, {"allowed_kl": target, "chosen_kl": found}))
     return chosen
 

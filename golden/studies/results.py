@@ -12,7 +12,7 @@ from tqdm import tqdm
 from golden import InputError
 from golden.evaluation.row import Row
 from golden.files import check_writable, replacing
-from golden.studies import kllm, lad, recall, topick, unicaim, veda
+from golden.studies import equal_quality, kllm, lad, recall, topick, unicaim, veda
 from golden.studies.study import PAPER, Claim, Study
 from golden.studies.trials import Choice, Chosen, Place, Task, Trial, rows_of, tasks_of
 from golden.studies.trials import run as run_task
@@ -24,6 +24,7 @@ EXPERIMENTS: dict[str, Any] = {
     "unicaim": unicaim,
     "kllm": kllm,
     "recall": recall,
+    "equal_quality": equal_quality,
 }
 """Modules whose policies are tried at fixed contexts, on texts and models that they name."""
 
@@ -34,10 +35,10 @@ def register(commands: argparse._SubParsersAction) -> None:
         "results",
         help="repeat each paper's main result and write pages with plots",
         description="Repeat each paper's main result on language models and write, for each paper,"
-        " a page that puts its figure beside ours, a picture and the data as JSON, and a page of"
-        " what all policies recall, with an index. The pages name their models and texts. Takes"
-        " some hours; `python -m sim results` runs several tasks at a time, of up to 8 GB of memory"
-        " each, and resumes.",
+        " a page that puts its figure beside ours, a picture and the data as JSON, and pages of"
+        " what all policies recall and of their settings at equal loss, with an index. The pages"
+        " name their models and texts. Takes some hours; `python -m sim results` runs several tasks"
+        " at a time, of up to 8 GB of memory each, and resumes.",
     )
     command.add_argument(
         "pages",
@@ -127,9 +128,9 @@ def read_kept(output: Path, name: str) -> Study:
         for of in content.get("trials", ())
     }
     chosen = {
-        Choice(of["policy"], tuple(of["allowed"]), Place(**of["place"])): [
-            Chosen(**one) for one in of["chosen"]
-        ]
+        Choice(
+            of["policy"], tuple(of["allowed"]), Place(**of["place"]), of.get("nearest", False)
+        ): [Chosen(**one) for one in of["chosen"]]
         for of in content.get("choices", ())
     }
     wanted: list[Choice | Trial] = [of for of in EXPERIMENTS[name].choices() if of not in chosen]

@@ -52,11 +52,16 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """An open parameter of a policy, to be chosen at a place for each of some allowed losses."""
+    """An open parameter of a policy, to be chosen at a place for each of some allowed losses.
+
+    nearest
+        Take the nearest end of the parameter's range where a loss cannot be had in it.
+    """
 
     policy: str
     allowed: tuple[float, ...]
     place: Place
+    nearest: bool = False
 
     def __str__(self) -> str:
         return f"{self.place.model} choose {self.policy}"
@@ -153,7 +158,7 @@ def run(task: Task) -> dict[str, list[Score]] | list[Chosen]:
     if isinstance(task, Choice):
         knob = open_knob(task.policy)
         assert knob is not None, f"{task.policy} has no open parameter"
-        chosen = choose_all(setting, windows, [knob], task.allowed)
+        chosen = choose_all(setting, windows, [knob], task.allowed, nearest=task.nearest)
         return [Chosen(policy, losses["chosen_kl"]) for policy, losses in chosen]
     policies = [parse(text, prompt=setting.context) for text in task.policies]
     defaults = setting.defaults(policies, windows)

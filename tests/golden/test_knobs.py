@@ -83,3 +83,21 @@ def test_a_range_that_does_not_enclose():
         choose(knob, 0.1, {"voting:capacity=4": 0.9, "voting:capacity=8": 0.5}.__getitem__)
     with pytest.raises(InputError, match="do not enclose 2"):
         choose(knob, 2, {"voting:capacity=4": 0.9, "voting:capacity=8": 0.5}.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "found"),
+    [(0.1, ("voting:capacity=8", 0.5)), (2, ("voting:capacity=4", 0.9))],
+)
+def test_the_nearest_end_of_a_range_that_does_not_enclose(allowed, found):
+    losses = {"voting:capacity=4": 0.9, "voting:capacity=8": 0.5}
+    knob = open_knob("voting:capacity=4..8")
+    assert choose(knob, allowed, losses.__getitem__, nearest=True) == found
+
+
+def test_nearest_changes_no_range_that_encloses():
+    def loss(text):
+        return math.exp(-float(text.split("=")[1]) / 300)
+
+    knob = open_knob("voting:capacity=4..4096")
+    assert choose(knob, 0.018, loss, nearest=True) == choose(knob, 0.018, loss)
