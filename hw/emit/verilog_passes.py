@@ -41,6 +41,9 @@ def gather(body: Body) -> None:
     for assign in body.assigns:
         if assign.target[0] == "slice" and ANONYMOUS.fullmatch(assign.target[1]):
             parts.setdefault(assign.target[1], []).append(assign)
+    shapes = body.shapes
+    gone: set[int] = set()
+    gathered = []
     for name, assigns in parts.items():
         assigns.sort(key=lambda assign: -assign.target[2])
         # The parts are in order from the top: each must begin where the one before ends, at bit 0
@@ -48,14 +51,14 @@ def gather(body: Body) -> None:
         edges = [body.wires[name].width, *(assign.target[3] for assign in assigns)]
         tops = [assign.target[2] + 1 for assign in assigns]
         values = tuple(assign.value for assign in assigns)
-        fits = all(body.shapes.width(a.value) == body.shapes.width(a.target) for a in assigns)
+        fits = all(shapes.width(a.value) == shapes.width(a.target) for a in assigns)
         # A part that reads another part of the same result would be a loop once they are one
         # expression.
         if tops != edges[:-1] or edges[-1] or not fits or name in names_in(("join", values)):
             continue
-        gone = {*map(id, assigns)}
-        body.assigns = [assign for assign in body.assigns if id(assign) not in gone]
-        body.assigns.append(Assign(("name", name), ("join", values)))
+        gone.update(map(id, assigns))
+        gathered.append(Assign(("name", name), ("join", values)))
+    body.assigns = [assign for assign in body.assigns if id(assign) not in gone] + gathered
 
 
 def load_registers(body: Body) -> None:
