@@ -15,6 +15,7 @@ from golden.studies.trials import Choice, Chosen, Place, Trial, texts_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NAME = "equal_quality"
 MODEL = "smollm2"
 TEXTS, CHOICE_TEXTS = HELD_OUT, DEVELOPMENT
 CONTEXT, QUERIES, WINDOWS = 1024, 64, 10
@@ -94,7 +95,7 @@ def study(
 ) -> Study:
     equals = equals_of(chosen)
     return Study(
-        "equal_quality",
+        NAME,
         "Settings at equal loss",
         f"{MODEL}, contexts of {CONTEXT} tokens: a dense prompt, then the last {QUERIES} queries by"
         " the policy in every layer. Each setting was chosen so that KL(dense || policy) of the"
@@ -107,7 +108,7 @@ def study(
         " the accelerator's, with eight intervals and codes of 6 bits.",
         [],
         [*(_table(rows, equals, allowed) for allowed in LOSSES), _fixed_table(rows)],
-        [Picture("equal_quality", "bytes against loss", lambda: _picture(rows, equals))],
+        [Picture(NAME, "bytes against loss", lambda: _picture(rows, equals))],
     )
 
 

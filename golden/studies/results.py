@@ -119,10 +119,12 @@ def _with_rows(
     return dataclasses.replace(made, about=about, data=data)
 
 
-def read_kept(output: Path, name: str) -> Study:
-    """The study made again of the data in a folder; ``InputError`` if they lack a run."""
-    path = output / f"{name}.json"
-    content = json.loads(path.read_text())
+def kept_runs(output: Path, name: str) -> tuple[dict[Trial, Row], dict[Choice, list[Chosen]]]:
+    """Rows and chosen parameters of a study, of the data in a folder."""
+    return _runs_of(json.loads((output / f"{name}.json").read_text()))
+
+
+def _runs_of(content: dict) -> tuple[dict[Trial, Row], dict[Choice, list[Chosen]]]:
     rows = {
         Trial(of["policy"], Place(**of["place"])): Row.from_json(of["row"])
         for of in content.get("trials", ())
@@ -133,6 +135,14 @@ def read_kept(output: Path, name: str) -> Study:
         ): [Chosen(**one) for one in of["chosen"]]
         for of in content.get("choices", ())
     }
+    return rows, chosen
+
+
+def read_kept(output: Path, name: str) -> Study:
+    """The study made again of the data in a folder; ``InputError`` if they lack a run."""
+    path = output / f"{name}.json"
+    content = json.loads(path.read_text())
+    rows, chosen = _runs_of(content)
     wanted: list[Choice | Trial] = [of for of in EXPERIMENTS[name].choices() if of not in chosen]
     wanted += [trial for trial in EXPERIMENTS[name].trials(chosen) if trial not in rows]
     if wanted:

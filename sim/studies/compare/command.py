@@ -2,11 +2,9 @@
 
 import argparse
 import json
-import sys
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-from sim.commands.arguments import count
+from sim.commands.arguments import add_execution, count, execution
 from sim.commands.dram_cores import FINE
 
 MEMORY = f"lpddr4_3200,{FINE}"
@@ -14,83 +12,20 @@ CLOCK = "1000"
 
 
 def run_command(arguments) -> int:
-    from sim.studies.compare.data import Shape, layer_data
-    from sim.studies.compare.designs import choose, chosen_designs, require_known
-    from sim.studies.compare.rows import ideal, measure
+    from sim.studies.compare.cases import cases_of, compare
 
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    heads = arguments.heads, arguments.kv_heads
-    shapes = [Shape(arguments.d, n, *heads) for n in arguments.over or [arguments.n]]
-    settings = [setting_of(arguments, shape) for shape in shapes]
-    require_known(arguments.set)
     # Everything is checked before anything takes long.
-    chosen = []
-    left: dict[str, str] = {}
-    for setting in settings:
-        names, out = chosen_designs(arguments.design, setting.shape)
-        chosen.append(
-            [choose(name, setting.shape, setting.channels, arguments.set) for name in names]
-        )
-        left |= out
+    cases = cases_of(arguments)
     if arguments.output is not None:
         from golden.lm.commands import check_output
 
         check_output(arguments.output)
-    rows: list[dict] = []
-    about = []
-    for setting, designs in zip(settings, chosen, strict=True):
-        data = layer_data(setting.shape, arguments.trace, say)
-        about.append(data.about)
-        reference = ideal(setting)
-        rows += [] if reference is None else [reference]
-        rows += [measure(design, setting, data, arguments.set, say) for design in designs]
-    shape = shapes[0]
-    result = {
-        "settings": {
-            **{name: getattr(shape, name) for name in ("d", "heads", "kv_heads")},
-            "n": [shape.n for shape in shapes],
-            "layers": 1,
-            "memory": str(settings[0].timing),
-            "clock_mhz": settings[0].clock,
-            "data": about,
-        },
-        "rows": rows,
-        "left_out": left,
-    }
+    result = compare(cases, **execution(arguments))
     text = json.dumps(result, indent=1)
     if arguments.output is not None:
         arguments.output.write_text(text + "\n", encoding="utf-8")
     print(text) if arguments.json else describe(result)
     return 0
-
-
-def setting_of(arguments, shape):
-    """The memory and the clock that all designs have.
-
-    :raises ParameterError: if the memory's text gives another clock.
-    """
-    from hw.parameters import ParameterError, require
-    from sim.core.dram.timing import DramTiming, parse_timing
-    from sim.core.memory import FASTEST
-    from sim.studies.compare.rows import Setting
-
-    try:
-        clock = Decimal(arguments.clock)
-    except InvalidOperation:
-        clock = Decimal("nan")
-    fits = clock.is_finite() and 0 < clock <= 10_000
-    require(fits, "clock must be a number of MHz above 0, at most 10000", arguments.clock)
-    text = arguments.memory
-    if text == "ideal":
-        return Setting(shape, FASTEST, text, float(clock), arguments.trace)
-    timing = parse_timing(text)
-    if isinstance(timing, DramTiming):
-        if ",clock=" in text:
-            raise ParameterError("--memory: give the clock by --clock")
-        timing = parse_timing(f"{text},clock={clock:f}")
-    return Setting(shape, timing, text, float(clock), arguments.trace)
 
 
 def describe(result: dict) -> None:
@@ -102,12 +37,14 @@ def describe(result: dict) -> None:
     print(f"Attention of one layer's step: {s['heads']} heads over {s['kv_heads']} of {s['d']}")
     tokens = ", ".join(map(str, s["n"]))
     print(f"elements, {tokens} tokens in view; designs at {s['clock_mhz']:g} MHz.")
-    print(f"Memory: {s['memory']}.")
-    for about in dict.fromkeys(s["data"]):
+    for memory in s["memories"]:
+        print(f"Memory: {memory}.")
+    for about in s["data"]:
         print(f"Data: {about}.")
     print_table(table_of(result["rows"]))
-    for name, why in result["left_out"].items():
-        print(f"{name}: {why}.")
+    for of in result["left_out"]:
+        where = f" at {of['n']} tokens" if len(s["n"]) > 1 else ""
+        print(f"{of['design']}{where}: {of['why']}.")
     print("RTL, every output equal to its bit-exact model's. Energy is the DRAM's alone.")
 
 
@@ -155,10 +92,21 @@ def register(commands) -> None:
         )
     command.add_argument(
         "--memory",
-        default=MEMORY,
+        action="append",
+        default=[],
         metavar="TIMING",
-        help="ideal, or as in `sim run`; several memories of a design divide the channels "
-        "(default: %(default)s)",
+        help="ideal, or as in `sim run`; may be repeated; several memories of a design divide the "
+        f"channels (default: {MEMORY})",
+    )
+    command.add_argument(
+        "--quality",
+        type=float,
+        nargs="+",
+        default=[],
+        metavar="KL",
+        help="give each design the setting at which the language model's next token differs from "
+        "dense attention's by at most this KL, in nats: 0.003, 0.018 or 0.06 (default: the "
+        "designs' own settings)",
     )
     command.add_argument(
         "--clock", default=CLOCK, metavar="MHZ", help="of the designs (default: %(default)s)"
@@ -188,4 +136,5 @@ def register(commands) -> None:
     command.add_argument(
         "-o", "--output", type=Path, metavar="FILE.json", help="write the JSON into a file"
     )
+    add_execution(command)
     command.set_defaults(run=run_command)

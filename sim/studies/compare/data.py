@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +69,7 @@ class LayerData:
         return self.k[:, tokens].astype(np.float16), self.v[:, tokens].astype(np.float16)
 
 
-def layer_data(shape: Shape, trace: Path | None, say: Callable[[str], None]) -> LayerData:
+def layer_data(shape: Shape, trace: Path | None) -> LayerData:
     """Of a trace, of the language model where `d` is its head size, or made.
 
     :raises ParameterError: if the trace has heads of another size, or fewer tokens.
@@ -83,7 +82,6 @@ def layer_data(shape: Shape, trace: Path | None, say: Callable[[str], None]) -> 
         return made(shape)
     found = shipped_trace(shape.n)
     if found is None:
-        say(f"the language model reads {shape.n} tokens …")
         found = captured(shape.n)
     return of_trace(shape, found, "")
 

@@ -1,17 +1,21 @@
 """What is measured of designs on one memory, beside what the memory alone would allow."""
 
 import dataclasses
+import functools
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from hw.parameters import ParameterError, require
 from sim.core import payload
-from sim.core.dram.timing import DramTiming, DramUse, drams_of
+from sim.core.dram.timing import DramTiming, DramUse, drams_of, parse_timing
 from sim.core.memory import FASTEST, MemoryTiming
-from sim.studies.compare.data import LayerData, Shape
-from sim.studies.compare.designs import PORTS, Chosen
+from sim.core.stimulus import Outcome
+from sim.studies.compare.data import Shape, layer_data
+from sim.studies.compare.designs import PORTS, Chosen, choose
 from sim.studies.compare.step import LayerStep, bytes_of, run_step
 
 BOUND = 0.8
@@ -21,17 +25,46 @@ IDEAL = "ideal"
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What all rows share.
+    """What the rows of a memory share.
 
+    memory
+        ``ideal``, or a memory as `sim run` has it, without a clock.
     clock
-        Frequency of all designs, in MHz.
+        Frequency of all designs, in MHz, as text.
+    trace, digest
+        File of queries, keys and values, and its content's hash.
+    :raises ParameterError: if the memory or the clock is none.
     """
 
     shape: Shape
-    timing: MemoryTiming
     memory: str
-    clock: float
-    trace: Path | None = None
+    clock: str
+    trace: str | None = None
+    digest: str = ""
+
+    def __post_init__(self):
+        assert self.mhz and self.timing
+
+    @property
+    def mhz(self) -> Decimal:
+        try:
+            clock = Decimal(self.clock)
+        except InvalidOperation:
+            clock = Decimal("nan")
+        fits = clock.is_finite() and 0 < clock <= 10_000
+        require(fits, "clock must be a number of MHz above 0, at most 10000", self.clock)
+        return clock
+
+    @functools.cached_property
+    def timing(self) -> MemoryTiming:
+        if self.memory == "ideal":
+            return FASTEST
+        timing = parse_timing(self.memory)
+        if not isinstance(timing, DramTiming):
+            return timing
+        if ",clock=" in self.memory:
+            raise ParameterError("--memory: give the clock by --clock")
+        return parse_timing(f"{self.memory},clock={self.mhz:f}")
 
     @property
     def channels(self) -> int:
@@ -44,16 +77,16 @@ class Setting:
         if not isinstance(self.timing, DramTiming):
             return None
         peak = self.timing.standard.peak_gb_s * 1e9
-        return -int(-count * self.clock * 1e6 // peak)
+        return -int(-count * float(self.mhz) * 1e6 // peak)
 
     def seconds(self, cycles: int) -> float:
-        return cycles / (self.clock * 1e6)
+        return cycles / (float(self.mhz) * 1e6)
 
     def command(self, name: str, settings: Sequence[str]) -> str:
         """The command that gives a design's row."""
         s = self.shape
         words = ["python", "-m", "sim", "compare", "--d", s.d, "--n", s.n, "--heads", s.heads]
-        words += ["--kv-heads", s.kv_heads, "--memory", self.memory, "--clock", f"{self.clock:g}"]
+        words += ["--kv-heads", s.kv_heads, "--memory", self.memory, "--clock", self.clock]
         words += ["--trace", self.trace] if self.trace else []
         words += ["--design", name]
         for setting in settings:
@@ -73,6 +106,7 @@ def ideal(setting: Setting) -> dict[str, Any] | None:
     return {
         "design": IDEAL,
         "n": shape.n,
+        "memory": setting.memory,
         "knob": "all rows, shared",
         "cycles": cycles,
         "cycles_ideal_port": None,
@@ -87,45 +121,51 @@ def ideal(setting: Setting) -> dict[str, Any] | None:
     }
 
 
-def measure(
-    chosen: Chosen,
-    setting: Setting,
-    data: LayerData,
-    settings: Sequence[str],
-    say: Callable[[str], None],
-) -> dict[str, Any]:
-    """A design's row.
+def measure(name: str, settings: Sequence[Setting], sets: Sequence[str]) -> list[dict[str, Any]]:
+    """A design's rows at one shape, on one memory after another.
 
     :raises ToolError: if the RTL differs from the bit-exact model.
     """
-    began = time.process_time()
-    say(f"{chosen.name}: its model …")
-    step = chosen.step(setting.shape, data)
-    say(f"{chosen.name} on the ideal port …")
-    outcome = run_step(step, FASTEST)
-    fastest = outcome.cycles
-    if not setting.timing.is_fastest:
-        say(f"{chosen.name} on {setting.memory} …")
-        outcome = run_step(step, setting.timing)
+    shape, trace = settings[0].shape, settings[0].trace
+    data = layer_data(shape, None if trace is None else Path(trace))
+    steps: list[tuple[Chosen, LayerStep, Outcome]] = []
+    rows = []
+    for setting in settings:
+        began = time.process_time()
+        chosen = choose(name, shape, setting.channels, sets)
+        found = next((of for of in steps if of[0] == chosen), None)
+        if found is None:
+            step = chosen.step(shape, data)
+            found = chosen, step, run_step(step, FASTEST)
+            steps.append(found)
+        _, step, fastest = found
+        outcome = fastest if setting.timing.is_fastest else run_step(step, setting.timing)
+        row = figures_of(step, setting, outcome, fastest.cycles)
+        cpu_s = round(time.process_time() - began, 1)
+        source = {"source": setting.command(name, sets)}
+        parameters = {"parameters": dataclasses.asdict(chosen.parameters)}
+        more = {"data": data.about, "cpu_s": cpu_s}
+        rows.append({"design": name} | row | source | parameters | more)
+    return rows
+
+
+def figures_of(step: LayerStep, setting: Setting, outcome: Outcome, fastest: int) -> dict[str, Any]:
+    """What a step's run on a memory gives; `fastest` are its cycles on the ideal port."""
     moved = bytes_of(step, outcome)
     peak = setting.cycles_at_peak(sum(moved.values()))
-    uses = drams_of(outcome.memories)
     return {
-        "design": chosen.name,
         "n": setting.shape.n,
+        "memory": setting.memory,
         "knob": step.knob,
         "cycles": outcome.cycles,
         "cycles_ideal_port": fastest,
         "cycles_at_peak": peak,
         "seconds": setting.seconds(outcome.cycles),
         "bytes": moved,
-        **dram_figures(uses),
+        **dram_figures(drams_of(outcome.memories)),
         "share_of_peak": None if peak is None else round(peak / outcome.cycles, 4),
         "limit": limit_of(outcome.cycles, fastest, peak),
-        "source": setting.command(chosen.name, settings),
-        "parameters": dataclasses.asdict(chosen.parameters),
         "bits_compared": bits_of(step),
-        "cpu_s": round(time.process_time() - began, 1),
     }
 
 

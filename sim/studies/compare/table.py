@@ -9,6 +9,8 @@ from rich.table import Table
 COLUMNS = (
     "design",
     "n",
+    "memory",
+    "KL",
     "setting",
     "cycles",
     "µs",
@@ -26,17 +28,22 @@ COLUMNS = (
 def table_of(rows: Sequence[dict[str, Any]]) -> Table:
     """A row for each design, bytes read and written together, activations and energy of DRAMs."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in COLUMNS:
-        table.add_column(name, no_wrap=name != "setting")
+    several = len({row["memory"] for row in rows}) > 1
+    losses = any("kl_allowed" in row for row in rows)
+    shown = [name for name in COLUMNS if (several or name != "memory") and (losses or name != "KL")]
+    for name in shown:
+        table.add_column(name, no_wrap=name not in ("setting", "memory"))
     for row in rows:
         moved = {
             kind: sum(count for name, count in row["bytes"].items() if name.startswith(kind))
             for kind in ("k_", "v_", "other_")
         }
         energy = row["energy_pj"]
-        table.add_row(
+        cells = (
             row["design"].partition(".")[2] or row["design"],
             f"{row['n']}",
+            row["memory"].partition(",")[0],
+            f"{row['kl']:.4f}" if "kl" in row else "",
             row["knob"],
             f"{row['cycles']}",
             f"{1e6 * row['seconds']:.2f}",
@@ -47,6 +54,8 @@ def table_of(rows: Sequence[dict[str, Any]]) -> Table:
             "" if energy is None else f"{sum(energy.values()) / 1e6:.2f}",
             row["limit"],
         )
+        by_name = dict(zip(COLUMNS, cells, strict=True))
+        table.add_row(*(by_name[name] for name in shown))
     return table
 
 

@@ -1,0 +1,147 @@
+"""What is to be compared: designs, shapes, qualities and memories, as tasks, and all their rows."""
+
+import dataclasses
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from hw.parameters import require
+from sim.core.jobs.executor import Task, execute
+from sim.drivers.run import load_trace
+from sim.studies.compare.command import MEMORY
+from sim.studies.compare.data import Shape, layer_data
+from sim.studies.compare.designs import choose, chosen_designs, require_known
+from sim.studies.compare.quality import Quality, qualities
+from sim.studies.compare.rows import Setting, ideal, measure
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """All designs at one shape and one quality, if any is asked for, on some memories.
+
+    sets
+        Settings of each design, by its name.
+    left
+        Why a design is left out, by its name.
+    """
+
+    shape: Shape
+    quality: Quality | None
+    settings: tuple[Setting, ...]
+    sets: dict[str, tuple[str, ...]]
+    left: dict[str, str]
+
+    def tasks(self) -> list[Task]:
+        """One for each design."""
+        return [
+            Task(f"{name}, {self.shape.n} tokens", measure, (name, self.settings, sets))
+            for name, sets in self.sets.items()
+        ]
+
+    def with_loss(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row of the case, with its quality if one is asked for."""
+        if self.quality is None:
+            return row
+        loss = self.quality.loss(row["design"])
+        figures = {"kl_allowed": self.quality.allowed, "kl": loss.mean}
+        error = {} if loss.error != loss.error else {"kl_se": loss.error}
+        return row | figures | error
+
+
+def cases_of(arguments) -> list[Case]:
+    """The cases that a command line asks for.
+
+    :raises ParameterError: if an argument does not fit.
+    :raises InputError: if a quality is asked for, and the settings for it are missing.
+    """
+    heads = arguments.heads, arguments.kv_heads
+    shapes = [Shape(arguments.d, n, *heads) for n in arguments.over or [arguments.n]]
+    trace = () if arguments.trace is None else (str(arguments.trace), digest_of(arguments.trace))
+    for shape in shapes if trace else ():
+        layer_data(shape, arguments.trace)
+    require_known(arguments.set)
+    found: list[Quality | None] = [*qualities(arguments.quality)] or [None]
+    cases = []
+    for shape in shapes:
+        memories = arguments.memory or [MEMORY]
+        settings = tuple(Setting(shape, text, arguments.clock, *trace) for text in memories)
+        for quality in found:
+            cases.append(case_of(shape, quality, settings, arguments.design, arguments.set))
+    return cases
+
+
+def case_of(
+    shape: Shape,
+    quality: Quality | None,
+    settings: tuple[Setting, ...],
+    designs: list[str],
+    sets: list[str],
+) -> Case:
+    """A case; the user's settings `sets` come after those of the quality."""
+    names, left = chosen_designs(designs, shape)
+    found = {}
+    for name in names:
+        refusal = quality and quality.refusal(name)
+        if refusal:
+            left[name] = refusal
+            continue
+        own = quality.settings(name, shape) if quality else []
+        found[name] = (*own, *(text for text in sets if text.startswith(f"{name}.")))
+        for setting in settings:
+            choose(name, shape, setting.channels, found[name])
+    return Case(shape, quality, settings, found, left)
+
+
+def digest_of(trace: Path) -> str:
+    """Hash of a file, so that a kept result is not used for another content.
+
+    :raises InputError: if there is no such trace.
+    """
+    load_trace(trace)
+    return hashlib.sha256(trace.read_bytes()).hexdigest()
+
+
+def compare(cases: list[Case], **execution) -> dict[str, Any]:
+    """All rows: of each case the reference, then the designs, memory by memory.
+
+    execution
+        Of :func:`sim.core.jobs.executor.execute`.
+    :raises ToolError: if the RTL of a design differs from its bit-exact model.
+    """
+    tasks = [task for case in cases for task in case.tasks()]
+    execution["jobs"] = min(execution.get("jobs", 1), max(1, len(tasks)))
+    done: dict[Any, list[dict[str, Any]]] = {}
+    for number, outcome in enumerate(execute(tasks, quiet=True, **execution), 1):
+        done[repr(outcome.task.arguments)] = outcome.result()
+        took = "kept" if outcome.kept else f"{outcome.seconds:.0f} s"
+        text = f"{number} of {len(tasks)}: {outcome.task.name}, {took}"
+        print(text, file=sys.stderr, flush=True)
+    rows = []
+    for case in cases:
+        columns = [done[repr(task.arguments)] for task in case.tasks()]
+        for number, setting in enumerate(case.settings):
+            reference = ideal(setting)
+            here = [] if reference is None else [reference]
+            here += [column[number] for column in columns]
+            rows += [case.with_loss(row) for row in here]
+    first = cases[0]
+    shape, settings = first.shape, first.settings
+    left: list[dict[str, Any]] = [
+        {"design": name, "n": case.shape.n, "why": why}
+        for case in cases
+        for name, why in case.left.items()
+    ]
+    require(bool(rows), "no design can be compared", "; ".join(str(of["why"]) for of in left))
+    return {
+        "settings": {
+            **{name: getattr(shape, name) for name in ("d", "heads", "kv_heads")},
+            "n": [*dict.fromkeys(case.shape.n for case in cases)],
+            "layers": 1,
+            "memories": [str(setting.timing) for setting in settings],
+            "clock_mhz": float(settings[0].mhz),
+            "data": [*dict.fromkeys(row["data"] for row in rows if "data" in row)],
+        },
+        "rows": rows,
+        "left_out": left,
+    }
