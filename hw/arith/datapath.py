@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.float_format import FloatFormat, find_format
 from hw.component import Component
 from hw.parameters import Parameters, require
-from hw.ports import Ports, wire_in
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +112,20 @@ class Datapath(Component[D]):
         """The pipeline registers; `elaborate` calls them at each point that may have some."""
         chosen = self.parameters.CUTS[self.parameters.stages]
         return Registers(m, chosen, self.enable if self.parameters.stages else None)
+
+
+F = TypeVar("F", bound=FloatParameters)
+
+
+class FloatFunction(Datapath[F]):
+    """Base of the functions ``o`` of one floating-point number ``x``, in the same format."""
+
+    result: ClassVar[str]
+    """What ``o`` is, in words."""
+
+    def operation(self) -> Ports:
+        fmt = self.parameters.float_format
+        return {"x": wire_in(fmt, "Operand."), "o": wire_out(fmt, self.result)}
 
 
 Record = TypeVar("Record", bound=Any)

@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
 from hw.arith.bits.order_key import is_nan
-from hw.arith.datapath import Datapath
+from hw.arith.datapath import FloatFunction
 from hw.arith.special_values import select_result
 from hw.arith.tables.multipartite import SCALE, Field, Multipartite, TableParameters
-from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +59,7 @@ class ExpParameters(TableParameters):
     )
 
 
-class Exp(Datapath[ExpParameters]):
+class Exp(FloatFunction[ExpParameters]):
     """``o`` = e^``x``.
 
     x log2(e) is computed in fixed point and split into an integer k and a fraction f, which
@@ -96,14 +95,7 @@ class Exp(Datapath[ExpParameters]):
 
     summary = "e to the power of a floating-point number"
     source = "library"
-
-    def operation(self) -> Ports:
-        p = self.parameters
-        fmt = p.float_format
-        return {
-            "x": wire_in(fmt, "Operand."),
-            "o": wire_out(fmt, "e to the power of x."),
-        }
+    result = "e to the power of x."
 
     def elaborate(self, platform):
         m = Module()

@@ -6,11 +6,10 @@ from typing import ClassVar
 
 from amaranth.hdl import Cat, Module, Signal
 
-from hw.arith.datapath import Datapath
+from hw.arith.datapath import FloatFunction
 from hw.arith.special_values import select_result
 from hw.arith.square_root import radicand
 from hw.arith.tables.multipartite import SCALE, Field, Multipartite, TableParameters
-from hw.ports import Ports, wire_in, wire_out
 
 TABLES = {
     "fp16": Multipartite(11, 7, (Field(5, 3, 4), Field(4, 0, 3)), 12, 1, True),
@@ -35,7 +34,7 @@ class InverseSquareRootParameters(TableParameters):
     PIPELINED: ClassVar = 1
 
 
-class InverseSquareRoot(Datapath[InverseSquareRootParameters]):
+class InverseSquareRoot(FloatFunction[InverseSquareRootParameters]):
     """``o`` = 1 / sqrt(``x``).
 
     The operand is normalised to u 4^e with 1 <= u < 4. The tables, indexed by u, give 2 / sqrt(u),
@@ -58,14 +57,7 @@ class InverseSquareRoot(Datapath[InverseSquareRootParameters]):
 
     summary = "1 / sqrt(x), error below one unit in the last place"
     source = "library"
-
-    def operation(self) -> Ports:
-        p = self.parameters
-        fmt = p.float_format
-        return {
-            "x": wire_in(fmt, "Operand."),
-            "o": wire_out(fmt, "1 / sqrt(x)."),
-        }
+    result = "1 / sqrt(x)."
 
     def elaborate(self, platform):
         m = Module()

@@ -7,10 +7,9 @@ from typing import ClassVar
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 
 from hw.arith.bits.leading_zeros import leading_one, shift_to_top
-from hw.arith.datapath import Datapath
+from hw.arith.datapath import FloatFunction
 from hw.arith.special_values import classify, normalised, select_result
 from hw.arith.tables.multipartite import SCALE, Field, Multipartite, TableParameters
-from hw.ports import Ports, wire_in, wire_out
 
 TABLES = {
     "fp16": Multipartite(10, 5, (Field(5, 3, 5), Field(4, 0, 3)), 7, 3, True),
@@ -48,7 +47,7 @@ class LogParameters(TableParameters):
     PIPELINED: ClassVar = 3
 
 
-class Log(Datapath[LogParameters]):
+class Log(FloatFunction[LogParameters]):
     """``o`` = ln(``x``).
 
     With x = 2^E m and 3/4 <= m < 3/2, ln(x) = E ln(2) + (m - 1) g where tables give g = ln(m) / (m
@@ -81,14 +80,7 @@ class Log(Datapath[LogParameters]):
 
     summary = "Natural logarithm"
     source = "library"
-
-    def operation(self) -> Ports:
-        p = self.parameters
-        fmt = p.float_format
-        return {
-            "x": wire_in(fmt, "Operand."),
-            "o": wire_out(fmt, "Natural logarithm of x."),
-        }
+    result = "Natural logarithm of x."
 
     def elaborate(self, platform):
         m = Module()

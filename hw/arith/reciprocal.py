@@ -6,10 +6,9 @@ from typing import ClassVar
 from amaranth.hdl import Cat, Module, Mux, Signal
 
 from hw.arith.bits.order_key import is_nan
-from hw.arith.datapath import Datapath
+from hw.arith.datapath import FloatFunction
 from hw.arith.special_values import select_result
 from hw.arith.tables.multipartite import SCALE, Field, Multipartite, TableParameters
-from hw.ports import Ports, wire_in, wire_out
 
 TABLES = {
     "fp16": Multipartite(10, 7, (Field(4, 0, 3),), 6, 1, True),
@@ -30,7 +29,7 @@ class ReciprocalParameters(TableParameters):
     PIPELINED: ClassVar = 1
 
 
-class Reciprocal(Datapath[ReciprocalParameters]):
+class Reciprocal(FloatFunction[ReciprocalParameters]):
     """``o`` = 1 / ``x``.
 
     For a significand 1 + f, tables give 2 / (1 + f), which is added to an exponent of twice the
@@ -58,14 +57,7 @@ class Reciprocal(Datapath[ReciprocalParameters]):
 
     summary = "1 / x, error below one unit in the last place"
     source = "library"
-
-    def operation(self) -> Ports:
-        p = self.parameters
-        fmt = p.float_format
-        return {
-            "x": wire_in(fmt, "Operand."),
-            "o": wire_out(fmt, "1 / x."),
-        }
+    result = "1 / x."
 
     def elaborate(self, platform):
         m = Module()

@@ -6,11 +6,10 @@ from typing import ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
-from hw.arith.datapath import Datapath, FloatParameters, Registers
+from hw.arith.datapath import FloatFunction, FloatParameters, Registers
 from hw.arith.float_format import FloatFormat
 from hw.arith.special_values import classify, normalised, select_result
 from hw.arith.tables.split_table import fit
-from hw.ports import Ports, wire_in, wire_out
 
 # Significand bits up to which tables have the smaller product of area and delay.
 TABLES_UP_TO = 11
@@ -44,7 +43,7 @@ def radicand(m: Module, x: Value, fmt: FloatFormat, flush: bool) -> tuple[Value,
     return fraction, double, Cat(x[-1], of.nan | x[-1] & ~of.zero, of.zero, of.infinite)
 
 
-class SquareRoot(Datapath[SquareRootParameters]):
+class SquareRoot(FloatFunction[SquareRootParameters]):
     """``o`` = the square root of ``x``, rounded correctly.
 
     The operand is normalised to u 4^e with 1 <= u < 4, so that the root of u is the significand of
@@ -71,14 +70,7 @@ class SquareRoot(Datapath[SquareRootParameters]):
 
     summary = "Square root, correctly rounded"
     source = "library"
-
-    def operation(self) -> Ports:
-        p = self.parameters
-        fmt = p.float_format
-        return {
-            "x": wire_in(fmt, "Operand."),
-            "o": wire_out(fmt, "Square root of x."),
-        }
+    result = "Square root of x."
 
     def elaborate(self, platform):
         m = Module()
