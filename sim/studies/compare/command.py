@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from sim.commands.arguments import add_execution, count, execution
@@ -12,15 +13,23 @@ CLOCK = "1000"
 
 
 def run_command(arguments) -> int:
+    from golden.lm.commands import check_output
+    from golden.studies.study import prepare
     from sim.studies.compare.cases import cases_of, compare
+    from sim.studies.compare.page import kept, study_of
 
+    if arguments.kept is not None:
+        print(study_of(kept(arguments.kept)).write(arguments.kept))
+        return 0
     # Everything is checked before anything takes long.
     cases = cases_of(arguments)
     if arguments.output is not None:
-        from golden.lm.commands import check_output
-
         check_output(arguments.output)
+    if arguments.page is not None:
+        prepare(arguments.page)
     result = compare(cases, **execution(arguments))
+    if arguments.page is not None:
+        print(study_of(result).write(arguments.page), file=sys.stderr)
     text = json.dumps(result, indent=1)
     if arguments.output is not None:
         arguments.output.write_text(text + "\n", encoding="utf-8")
@@ -135,6 +144,18 @@ def register(commands) -> None:
     command.add_argument("--json", action="store_true", help="print JSON on standard output")
     command.add_argument(
         "-o", "--output", type=Path, metavar="FILE.json", help="write the JSON into a file"
+    )
+    command.add_argument(
+        "--page",
+        type=Path,
+        metavar="DIR",
+        help="write a page with tables and pictures, and its JSON, into a folder",
+    )
+    command.add_argument(
+        "--kept",
+        type=Path,
+        metavar="DIR",
+        help="run nothing: write the page in a folder again from its JSON",
     )
     add_execution(command)
     command.set_defaults(run=run_command)
