@@ -14,7 +14,7 @@ endif
 LONG ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test style lint verilog sim mutate campaign oracles exhaustive fresh synth eval bench docs clean distclean
+.PHONY: help setup demo test style lint verilog sim mutate campaign oracles exhaustive fresh synth eval bench docs site clean distclean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -76,6 +76,18 @@ bench: $(STAMP) ## simulation speeds and the gain of sharing modules
 
 docs: $(STAMP) ## the tables of README.md and docs, from the catalogue and kept measurements
 	@$(PYTHON) -m sim tables
+
+# Packages of the site alone, beside the environment: what is kept of long runs depends on the versions in it.
+SITE := build/docs
+
+$(SITE)/.ready: $(STAMP) requirements-docs.txt
+	@rm -rf $(SITE)
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --target $(SITE) -r requirements-docs.txt
+	@touch $@
+
+site: $(SITE)/.ready ## a site of README, docs, every block and its sources, into build/site (half a minute)
+	@PYTHONPATH=$(SITE) NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
+	@echo "wrote build/site/index.html"
 
 clean: ## remove what was built; the virtual environment stays
 	rm -rf --one-file-system build

@@ -114,11 +114,12 @@ def markdown(entry: dict) -> str:
         f"# {entry['block']}",
         f"{entry['summary']} ({entry['source']}).",
         f"Module `{entry['module']}`, preset `{entry['preset']}`.",
+        *_paragraphs(entry["description"]),
         "## Parameters",
         _table(
-            ("parameter", "value", "default", "meaning"),
+            ("parameter", "value", "meaning", "presets"),
             [
-                (f"`{p['name']}`", _value(p["value"]), _value(p["default"]), p["description"])
+                (f"`{p['name']}`", _value(p["value"]), p["description"], _presets(p))
                 for p in entry["parameters"]
             ],
         ),
@@ -147,6 +148,21 @@ def markdown(entry: dict) -> str:
             rows = [(f"`{f['name']}`", *_places(f), format_words(f) or f["format"]) for f in fields]
             parts.append(_table(("field", "bits", "elements", "every", "format"), rows))
     return "\n\n".join(parts)
+
+
+def _paragraphs(description: str) -> list[str]:
+    """A docstring in Markdown: drawings stay indented, examples become code."""
+    found = []
+    for part in re.split(r"\n{2,}(?! )", description.replace("Examples\n--------\n", "")):
+        part = re.sub(r"^::\n+", "", part)
+        if part.startswith(">>>"):
+            part = f"```python\n{part}\n```"
+        found.append(re.sub(r"::(?=\n\n    )", ":", part))
+    return found
+
+
+def _presets(parameter: dict) -> str:
+    return ", ".join(f"{name} {_value(x)}" for name, x in parameter["presets"].items())
 
 
 def _format_or_fields(port: dict) -> str:

@@ -1,0 +1,143 @@
+"""Hooks of MkDocs for ``make site``: the pages that are not in ``docs``.
+
+README, CONTRIBUTING and CHANGELOG are at the top of the repository; a block's page is what
+``python -m hw show --markdown`` prints; a source file is a page if a page links to it. Links that
+leave ``docs`` lead to these.
+"""
+
+import functools
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from hw.catalogue import blocks
+from hw.emit.show import describe, markdown
+from sim.core.tools import ROOT
+
+TOP = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+"""Pages that are made of files at the top of the repository."""
+
+BLOCKS = PurePosixPath("docs/blocks.md")
+"""The table of all blocks, whose rows name each block's files."""
+
+TARGET = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)((?:#[^)\s]*)?)(?=\))")
+BLOCK_ROW = re.compile(r"^\| `((\w+)\.(\w+))` \|.*\| (\[hardware\].*) \|$", re.M)
+LANGUAGES = {".py": "python", ".v": "verilog", ".toml": "toml", ".c": "c", ".h": "c"}
+NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
+
+
+def on_files(files, config):
+    """Add the pages that are made here."""
+    from mkdocs.structure.files import File  # here, as only `make site` has it
+
+    for uri, text in made_pages().items():
+        files.append(File.generated(config, uri, content=text))
+    return files
+
+
+def on_page_markdown(text: str, *, page, config, files) -> str:
+    """Links of a page of ``docs``; those of made pages are right already."""
+    if page.file.generated_by:
+        return text
+    return linked(text, PurePosixPath("docs") / page.file.src_uri)
+
+
+@functools.cache
+def made_pages() -> dict[str, str]:
+    """Text of each page that is no file of ``docs``, by its path there."""
+    made = {
+        page: linked(read(PurePosixPath(name)), PurePosixPath(name)) for name, page in TOP.items()
+    }
+    files = {name: cell for name, *_, cell in BLOCK_ROW.findall(read(BLOCKS))}
+    for block in blocks():
+        parameters = block.parameters_class.preset("default")
+        shown = markdown(describe(block, "default", parameters))
+        cell = linked(files[block.name], BLOCKS, page=f"blocks/{block.name}.md")
+        made[f"blocks/{block.name}.md"] = f"{shown}\n\nFiles: {cell}.\n"
+    for path in sources():
+        made[page_of(path)] = source_page(path)
+    return made
+
+
+def read(path: PurePosixPath) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def sources() -> list[PurePosixPath]:
+    """Files and folders that are linked from pages and are none, and the files in such folders.
+
+    Of a link to nothing MkDocs says that it is broken.
+    """
+    found: dict[PurePosixPath, None] = {}
+    for at in pages():
+        for path, _ in targets(read(at), at):
+            if page_of(path).startswith("source/") and (ROOT / path).exists():
+                found[path] = None
+                if (ROOT / path).is_dir():
+                    found.update(dict.fromkeys(inside(path)))
+    return [*found]
+
+
+def pages() -> Iterator[PurePosixPath]:
+    """Markdown in the repository that the site has."""
+    yield from map(PurePosixPath, TOP)
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        yield PurePosixPath(path.relative_to(ROOT).as_posix())
+
+
+def targets(text: str, at: PurePosixPath) -> Iterator[tuple[PurePosixPath, str]]:
+    """Paths in the repository that a file's links lead to, with their anchors."""
+    for target, anchor in TARGET.findall(text):
+        yield PurePosixPath(posixpath.normpath(at.parent / target)), anchor
+
+
+def inside(folder: PurePosixPath) -> list[PurePosixPath]:
+    """Source files of a folder, without its sub-folders."""
+    here = sorted(path for path in (ROOT / folder).iterdir() if path.suffix in LANGUAGES)
+    return [PurePosixPath(path.relative_to(ROOT).as_posix()) for path in here]
+
+
+def page_of(path: PurePosixPath) -> str:
+    """The page, or the picture, of a path in the repository."""
+    if path.name in TOP and len(path.parts) == 1:
+        return TOP[path.name]
+    if path.parts[0] == "docs" and not (ROOT / path).is_dir():
+        return path.relative_to("docs").as_posix()
+    name = path / "index" if (ROOT / path).is_dir() else path
+    return f"source/{name}.md"
+
+
+def linked(text: str, at: PurePosixPath, page: str = "") -> str:
+    """The text of a file with links to pages.
+
+    page
+        The page that it becomes a part of, if it is not the file's own.
+    """
+    folder = posixpath.dirname(page or page_of(at))
+
+    def change(match: re.Match) -> str:
+        [(path, anchor)] = targets(f"]({match[0]})", at)
+        return posixpath.relpath(page_of(path), folder or ".") + anchor
+
+    text = TARGET.sub(change, text)
+    if at == BLOCKS and not page:
+        text = BLOCK_ROW.sub(lambda row: row[0].replace(f"`{row[1]}`", block_link(row[1]), 1), text)
+    return text
+
+
+def block_link(name: str) -> str:
+    return f"[`{name}`](blocks/{name}.md)"
+
+
+def source_page(path: PurePosixPath) -> str:
+    """A file's text, or a folder's list of files."""
+    head = f"{NOT_SEARCHED}# {path}\n\n"
+    if (ROOT / path).is_dir():
+        return head + "".join(f"- [{of.name}]({of.name}.md)\n" for of in inside(path))
+    language = LANGUAGES.get(path.suffix, "text")
+    return f"{head}````{language}\n{read(path).rstrip()}\n````\n"
