@@ -69,7 +69,7 @@ def read(path: PurePosixPath) -> str:
 
 
 def sources() -> list[PurePosixPath]:
-    """Files and folders that are linked from pages and are none, and the files in such folders.
+    """Sources, files and folders, to which pages link, and the files in such folders.
 
     Of a link to nothing MkDocs says that it is broken.
     """

@@ -18,7 +18,7 @@ from sim.studies.compare.rows import Setting, ideal, measure
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """All designs at one shape and one quality, if any is asked for, on some memories.
+    """All designs at one shape and one quality, or at their own settings, on some memories.
 
     sets
         Settings of each design, by its name.
@@ -40,7 +40,7 @@ class Case:
         ]
 
     def with_loss(self, row: dict[str, Any]) -> dict[str, Any]:
-        """A row of the case, with its quality if one is asked for."""
+        """A row of the case, with the design's loss if the case has a quality."""
         if self.quality is None:
             return row
         loss = self.quality.loss(row["design"])
@@ -50,10 +50,10 @@ class Case:
 
 
 def cases_of(arguments) -> list[Case]:
-    """The cases that a command line asks for.
+    """The cases of a command line.
 
     :raises ParameterError: if an argument does not fit.
-    :raises InputError: if a quality is asked for, and the settings for it are missing.
+    :raises InputError: if a quality is given, and the settings for it are missing.
     """
     heads = arguments.heads, arguments.kv_heads
     shapes = [Shape(arguments.d, n, *heads) for n in arguments.over or [arguments.n]]

@@ -137,7 +137,7 @@ def _against_loss(rows: Rows, memories: Sequence[str], what: str) -> "Figure":
 def kept(folder: Path) -> dict[str, Any]:
     """The result that a page in a folder was written from.
 
-    :raises InputError: if there is none.
+    :raises InputError: if the folder lacks its JSON.
     """
     path = folder / f"{NAME}.json"
     if not path.exists():

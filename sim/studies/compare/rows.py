@@ -33,7 +33,7 @@ class Setting:
         Frequency of all designs, in MHz, as text.
     trace, digest
         File of queries, keys and values, and its content's hash.
-    :raises ParameterError: if the memory or the clock is none.
+    :raises ParameterError: for a memory or a clock that cannot be.
     """
 
     shape: Shape
