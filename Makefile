@@ -14,7 +14,7 @@ endif
 LONG ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test style lint verilog sim mutate campaign oracles exhaustive fresh synth eval bench docs site clean distclean
+.PHONY: help setup demo test style lint verilog sim mutate campaign oracles exhaustive fresh synth eval bench docs site wheel clean distclean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -88,6 +88,10 @@ $(SITE)/.ready: $(STAMP) requirements-docs.txt
 site: $(SITE)/.ready ## a site of README, docs, every block and its sources, into build/site (half a minute)
 	@PYTHONPATH=$(SITE) NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 	@echo "wrote build/site/index.html"
+
+wheel: $(STAMP) ## the wheel, in which everything is below `senbazuru`, into build/wheel
+	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps -w build/wheel .
+	@ls build/wheel/*.whl
 
 clean: ## remove what was built; the virtual environment stays
 	rm -rf --one-file-system build

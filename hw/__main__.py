@@ -6,10 +6,12 @@ from golden.mistakes import FAILED, Parser, status_of
 if __name__ == "__main__":
     interrupt.exit_at_once("error: interrupted")
 
+import importlib
 import json
 import sys
 from pathlib import Path
 
+from hw import HOME
 from hw.catalogue import blocks, configurations, find, select
 from hw.component import MULTIPLIERS
 from hw.emit import show
@@ -18,10 +20,15 @@ from hw.emit.export import ExportError, check_writable, export
 from hw.emit.progress import Progress
 from hw.package import command as package
 from hw.parameters import ParameterError
-from sim.commands import fpga, synth
 from sim.core.tools import ToolError, UnusableFile
 
 MISTAKES = (ParameterError, UnusableFile)
+
+OTHERS = {
+    "synth": "area and delay of blocks, mapped to a cell library or an FPGA",
+    "fpga": "a bitstream of a block behind a serial link, for a board",
+}
+"""Commands of `sim`, imported when they are called: they need more packages than Verilog does."""
 
 
 def list_blocks(arguments) -> None:
@@ -87,7 +94,8 @@ def write_verilog(arguments) -> None:
             progress.done()
 
 
-def parser() -> Parser:
+def parser(chosen: str | None = None) -> Parser:
+    """All commands, with the arguments of the `chosen` one; of all of them if that is None."""
     top = Parser(
         prog="python -m hw",
         description="Generate Verilog of LLM-decoding accelerators and their parts.",
@@ -138,14 +146,18 @@ def parser() -> Parser:
     verilog.set_defaults(run=write_verilog)
 
     package.register(commands)
-    synth.register(commands)
-    fpga.register(commands)
+    for name, summary in OTHERS.items():
+        if chosen in (None, name):
+            importlib.import_module(f"{HOME}sim.commands.{name}").register(commands)
+        else:
+            commands.add_parser(name, help=summary)
     return top
 
 
 def main() -> int:
     """Run one command; returns the exit status, after one sentence on stderr for an error."""
-    arguments = parser().parse_args()
+    words = (word for word in sys.argv[1:] if not word.startswith("-"))
+    arguments = parser(next(words, "")).parse_args()
     try:
         return arguments.run(arguments) or 0
     except (*MISTAKES, ExportError, ToolError) as error:

@@ -14,6 +14,7 @@ import pkgutil
 import sys
 from typing import TYPE_CHECKING
 
+from hw import HOME
 from hw.parameters import ParameterError, Parameters, meant, require_one_of, snake_case
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Block:
     @property
     def folder(self) -> str:
         """Its package in `hw`; ``tests`` for a component that a test defines."""
-        package, *below = self.component.__module__.split(".")
+        package, *below = self.component.__module__.removeprefix(HOME).split(".")
         return below[0] if package == "hw" else "tests"
 
     @property
@@ -80,9 +81,9 @@ def blocks() -> tuple[Block, ...]:
     """All blocks, by folder and name."""
     found = []
     for folder in FOLDERS:
-        package = importlib.import_module(f"hw.{folder}")
+        package = importlib.import_module(f"{__package__}.{folder}")
         for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
-            found += _blocks_of(f"hw.{folder}.{module}")
+            found += _blocks_of(f"{__package__}.{folder}.{module}")
     return tuple(found)
 
 
@@ -105,11 +106,11 @@ def find(name: str, parts: bool = False) -> Block:
     """
     folder, _, module = name.partition(".")
     if (folder in FOLDERS and module.isidentifier()) or (parts and name in PARTS):
-        package = importlib.import_module(f"hw.{folder}")
+        package = importlib.import_module(f"{__package__}.{folder}")
         # Modules are listed without importing them: one block imports fast, all of them take
         # seconds.
         if module in [info.name for info in pkgutil.iter_modules(package.__path__)]:
-            for block in _blocks_of(f"hw.{name}"):
+            for block in _blocks_of(f"{__package__}.{name}"):
                 return block
     rule = "block must be one of those that `python -m hw list` names"
     raise ParameterError(f"{rule}, not {name!r}{meant(name, [block.name for block in blocks()])}")

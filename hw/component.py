@@ -18,6 +18,7 @@ from amaranth.hdl import ClockSignal, Fragment, Instance, ResetSignal, Shape
 from amaranth.hdl._ast import Switch
 from amaranth.lib import data, wiring
 
+from hw import HOME
 from hw.parameters import require_one_of, snake_case
 from hw.ports import CLOCKS, Ports, ordered_ports
 
@@ -192,7 +193,8 @@ def _order_ports(text: str, signature: wiring.Signature) -> str:
 def _with_sources(text: str, kind: type) -> str:
     """RTLIL text in which each module names its source: a class, or the one that it is part of."""
     first, *parts = re.split(r"^(?=module )", text, flags=re.M)
-    source = f"{kind.__module__.replace('.', '/')}.py, class {kind.__qualname__}"
+    home = kind.__module__.removeprefix(HOME).replace(".", "/")
+    source = f"{home}.py, class {kind.__qualname__}"
     sources = [source] + [f"a part of {source}"] * (len(parts) - 1)
     return first + "".join(
         f'attribute \\source "{source}"\n{part}'

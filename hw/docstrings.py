@@ -6,6 +6,7 @@ import re
 import sys
 import textwrap
 
+from hw import HOME
 from hw.parameters import Parameters
 
 
@@ -40,7 +41,7 @@ def _entry(docstring: str, name: str) -> str:
 def _resolve(name: str, cls: type) -> type:
     """A class that a docstring of `cls` names; `object` where it names no class."""
     module, _, bare = name.rpartition(".")
-    home = importlib.import_module(module) if module else sys.modules[cls.__module__]
+    home = importlib.import_module(HOME + module) if module else sys.modules[cls.__module__]
     return getattr(home, bare, object)
 
 

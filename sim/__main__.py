@@ -51,7 +51,7 @@ def parser(chosen: str | None = None) -> Parser:
     for name, summary in COMMANDS.items():
         if chosen in (None, name):
             module = f"studies.{STUDIES[name]}" if name in STUDIES else f"commands.{name}"
-            importlib.import_module(f"sim.{module}").register(commands)
+            importlib.import_module(f"{__package__}.{module}").register(commands)
         else:
             commands.add_parser(name, help=summary)
     return top

@@ -211,7 +211,7 @@ def build_seconds(block: Block, parameters: Parameters, file: Path, limit: float
     sizes = json.dumps(dataclasses.asdict(parameters))
     # In a separate session, so that a compiler of whatever depth can be ended.
     worker = subprocess.Popen(
-        [sys.executable, "-m", "sim.commands.bench", block.name, sizes, str(file)],
+        [sys.executable, "-m", f"{__package__}.bench", block.name, sizes, str(file)],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

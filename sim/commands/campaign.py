@@ -24,7 +24,7 @@ from sim.commands.terminal import print_table
 from sim.core.jobs import executor, kept, reads
 from sim.core.jobs.executor import SOURCES, Task
 from sim.core.jobs.record import Record
-from sim.core.tools import ROOT, ToolError
+from sim.core.tools import ROOT, ToolError, require_checkout
 
 RECORD = ROOT / reads.RECORD
 """Files of tests that passed, with what they read, and seconds of tests that take DEAR or more."""
@@ -168,6 +168,7 @@ def _said(output: subprocess.CompletedProcess) -> str:
 
 
 def campaign_command(arguments) -> int:
+    require_checkout("sim campaign")
     where = execution(arguments)
     # A task as well, whose result is kept: importing all tests takes a quarter of a minute.
     collecting = Task("collect", collect, (tuple(arguments.tests),))

@@ -25,7 +25,7 @@ from golden.files import replacing
 from golden.markdown import table_head, table_row
 from golden.studies.study import GROUPS, PAPER
 from hw.catalogue import FOLDERS, PARTS, Block, blocks, find
-from sim.core.tools import ROOT, ToolError, UnusableFile
+from sim.core.tools import ROOT, ToolError, UnusableFile, require_checkout
 
 RESULTS = ROOT / "docs" / "results"
 SYNTHESIS, VERIFICATION = RESULTS / "synthesis.json", RESULTS / "verification.json"
@@ -327,6 +327,7 @@ def _keyed(rows: list[dict], names: tuple[str, ...]) -> dict[tuple, dict]:
 
 
 def tables_command(arguments) -> int:
+    require_checkout("sim tables")
     for path in arguments.add:
         add_measured(path)
     stale = []

@@ -14,6 +14,7 @@ from typing import Any
 from amaranth.lib import wiring
 
 from golden.files import replacing
+from hw import HOME
 from hw.arith.datapath import Datapath
 from hw.arith.streamed import Streamed
 from hw.catalogue import Block
@@ -34,7 +35,7 @@ def _stamps() -> list[tuple[str, int, int]]:
 
 
 # What makes Verilog of any component, and streams around one.
-_ALWAYS = ("hw.arith.streamed", "hw.emit.export")
+_ALWAYS = (f"{HOME}hw.arith.streamed", f"{HOME}hw.emit.export")
 
 # Taken before any generator is imported: the catalogue imports them on demand.
 STAMPS = _stamps()

@@ -4,12 +4,14 @@ import functools
 import re
 from pathlib import Path
 
+from hw import HOME
 from sim.core.tools import ROOT
 
 # By a pattern, as each process that simulates looks: parsing takes half a second. A line of a
 # docstring that looks like an import does no harm.
+_HW = re.escape(HOME) + r"hw[\w.]*"
 _IMPORT = re.compile(
-    r"^[ \t]*(?:from (hw[\w.]*) import (\([^)]*\)|[^\n]*)|import (hw[\w.]*))", re.MULTILINE
+    rf"^[ \t]*(?:from ({_HW}) import (\([^)]*\)|[^\n]*)|import ({_HW}))", re.MULTILINE
 )
 
 
@@ -39,7 +41,7 @@ def _imported(file: Path) -> tuple[Path, ...]:
 
 def _files(module: str) -> list[Path]:
     """The module's file and those of the packages that it is in; none if it is not of `hw`."""
-    parts = module.split(".")
+    parts = module.removeprefix(HOME).split(".")
     if parts[0] != "hw":
         return []
     folders = [ROOT.joinpath(*parts[:number], "__init__.py") for number in range(1, len(parts) + 1)]

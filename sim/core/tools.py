@@ -12,8 +12,12 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from golden.download import cache_folder
+from hw import HOME
 
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ROOT.parent if HOME else ROOT
+"""Folder from which these packages are imported: the checkout, or where a copy is installed."""
 
 DRIVERS = ("cocotb", "harness")
 SIMULATORS = ("verilator", "icarus")
@@ -31,9 +35,19 @@ class UnusableFile(ToolError):
     """A file or folder that the user has named cannot be used; the message is one sentence."""
 
 
+def require_checkout(what: str) -> None:
+    """:raises ToolError: in an installed copy, which lacks tests and docs."""
+    if HOME:
+        raise ToolError(f"{what} needs a checkout of the project")
+
+
 def build_folder() -> Path:
-    """Folder of everything this project writes: ``build/``, or ``$SENBAZURU_BUILD``."""
-    folder = Path(os.environ.get("SENBAZURU_BUILD", ROOT / "build")).resolve()
+    """Folder of everything this project writes: ``build/``, or ``$SENBAZURU_BUILD``.
+
+    An installed copy has it in the user's cache.
+    """
+    usual = cache_folder() / "build" if HOME else ROOT / "build"
+    folder = Path(os.environ.get("SENBAZURU_BUILD", usual)).resolve()
     if " " in str(folder):
         raise ToolError(f"{folder} has spaces, which make and Verilator cannot handle")
     return folder

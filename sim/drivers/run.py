@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from golden import trace as traces
+from hw import HOME
 from hw.catalogue import Block
 from hw.parameters import ParameterError, Parameters
 from sim.core import processes
@@ -32,7 +33,8 @@ from sim.drivers.harness.verilated import compile_engine, compile_harness
 
 
 def load_testbench(block: Block) -> Testbench:
-    return importlib.import_module(f"sim.testbenches.{block.folder}.{block.module}").testbench
+    name = f"{HOME}sim.testbenches.{block.folder}.{block.module}"
+    return importlib.import_module(name).testbench
 
 
 def load_trace(path: Path | None) -> traces.Trace:

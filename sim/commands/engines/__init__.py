@@ -55,5 +55,5 @@ def _engine(kind: str, block: str, known: tuple[str, ...]):
     require_one_of(kind, block, [*known, NONE])
     if block == NONE:
         return None
-    module = importlib.import_module(f"sim.commands.engines.{block}")
+    module = importlib.import_module(f"{__package__}.{block}")
     return getattr(module, "products", module.engine) if kind == "linear" else module.engine

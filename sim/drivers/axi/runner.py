@@ -25,7 +25,7 @@ def generate_device(block: Block, parameters: Parameters, bus: BusParameters) ->
 class AxiSimulation(CocotbSimulation):
     """A device compiled for one simulator, ready to run programs."""
 
-    testbench = "sim.drivers.axi.testbench"
+    testbench = f"{__package__}.testbench"
 
     def __init__(self, device: DeviceDesign, simulator: str = "icarus"):
         self.device = device

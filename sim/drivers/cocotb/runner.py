@@ -22,7 +22,7 @@ from sim.core.design import Design
 from sim.core.memory import FASTEST, timing_of
 from sim.core.stimulus import Outcome, Stimulus
 from sim.core.tools import (
-    ROOT,
+    PACKAGES,
     SIMULATORS,
     TIMEOUT_S,
     ToolError,
@@ -106,7 +106,7 @@ class CocotbSimulation:
         of combinational logic.
     """
 
-    testbench = "sim.drivers.cocotb.testbench"
+    testbench = f"{__package__}.testbench"
     """Module of the test inside the simulator."""
 
     def __init__(
@@ -371,7 +371,7 @@ def _environment(make_variables: Sequence[str] = ()):
     """The environment that cocotb's runner takes from the process, put back afterwards."""
     before = dict(os.environ)
     os.environ.update(environment())
-    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["PYTHONPATH"] = str(PACKAGES)
     os.environ["MAKEFLAGS"] = " ".join([os.environ["MAKEFLAGS"], *make_variables])
     # The runner fails differently under pytest; here the results file decides in every case.
     os.environ.pop("PYTEST_CURRENT_TEST", None)

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import sim.core.stimulus
 from golden.stream import arbiter
-from sim.core.stimulus import Mismatch, Stimulus
+from sim.core.stimulus import Mismatch, Stimulus, compare
 from sim.testbenches.stream.beats import beats, pack, unpack
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class ArbiterTestbench:
     ) -> list[Mismatch]:
         """Exactly, or for a run with stalls source by source, beats counted within the source."""
         if stimulus.stall == "none":
-            return sim.core.stimulus.compare(stimulus, got, layouts, cycles_of)
+            return compare(stimulus, got, layouts, cycles_of)
         data_bits = layouts["o"]["data"].width
         by_source = {}
         for side, packed in (("expected", stimulus.outputs["o"]), ("got", got["o"])):
@@ -69,7 +68,7 @@ class ArbiterTestbench:
             )
             received = {"o": got["o"][places["got"]]}
             cycles = {"o": np.asarray(cycles_of["o"])[places["got"]]}
-            found += sim.core.stimulus.compare(part, received, layouts, cycles)
+            found += compare(part, received, layouts, cycles)
         return found
 
 
