@@ -166,6 +166,15 @@ def test_verilog_without_extras(wheel, tmp_path, call):
 
 
 @pytest.mark.campaign
+def test_models_with_the_extra(wheel, tmp_path):
+    installed = Installed(wheel, tmp_path, "[golden]")
+    for line in ("golden texts", "golden eval --help", "golden results --help", "hw list"):
+        done = installed(line)
+        assert done.returncode == 0, done.stderr
+    assert installed("golden eval --trace none.npz --prompt 2").returncode == 2
+
+
+@pytest.mark.campaign
 def test_simulations_with_the_extra(wheel, tmp_path):
     installed = Installed(wheel, tmp_path, "[sim]")
     for driver in ("harness", "cocotb --simulator icarus"):
