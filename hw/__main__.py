@@ -16,10 +16,10 @@ from hw.catalogue import blocks, configurations, find, select
 from hw.component import MULTIPLIERS
 from hw.emit import show
 from hw.emit.arguments import add_configuration
-from hw.emit.export import ExportError, check_writable, export
+from hw.emit.export import ExportError, check_writable, export, require_module_name
 from hw.emit.progress import Progress
 from hw.package import command as package
-from hw.parameters import ParameterError
+from hw.parameters import ParameterError, require
 from sim.core.tools import ToolError, UnusableFile
 
 MISTAKES = (ParameterError, UnusableFile)
@@ -81,6 +81,9 @@ def write_verilog(arguments) -> None:
         (block, block.parameters_class.preset(preset).replace_from_text(arguments.set))
         for block, preset in configurations(arguments.block, presets, parts=True)
     ]
+    if arguments.name is not None:
+        require(len(designs) == 1, "--name needs a single configuration", len(designs))
+        require_module_name(arguments.name)
     check_writable(arguments.output)
     with Progress(len(designs)) as progress:
         for block, parameters in designs:
@@ -88,7 +91,7 @@ def write_verilog(arguments) -> None:
             def step(text: str, block=block) -> None:
                 progress.step(f"{block.name}: {text}")
 
-            exported = export(block, parameters, step, arguments.multiplier)
+            exported = export(block, parameters, step, arguments.multiplier, arguments.name)
             for path in exported.write(arguments.output):
                 progress.print(str(path))
             progress.done()
@@ -135,6 +138,11 @@ def parser(chosen: str | None = None) -> Parser:
         default=Path("build/verilog"),
         metavar="DIR",
         help="folder for the files (default: %(default)s)",
+    )
+    verilog.add_argument(
+        "--name",
+        metavar="MODULE",
+        help="name of the top module and of both files (default: FOLDER_BLOCK_PRESET)",
     )
     verilog.add_argument(
         "--multiplier",

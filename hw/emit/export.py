@@ -23,12 +23,16 @@ from hw.catalogue import Block
 from hw.component import ModuleLibrary, clock_ports
 from hw.emit import contracts
 from hw.emit.header import head, port_comments, titles, versions
+from hw.emit.keywords import KEYWORDS
 from hw.emit.verilog import name_memory_ports, readable, waived, with_comments
-from hw.parameters import Parameters
+from hw.parameters import Parameters, require
 from hw.ports import list_ports
 
 SCHEMA = 1
 """Version of the sidecar's keys: one more whenever a key changes or goes, see docs/verilog.md."""
+
+LONGEST = 64
+"""Characters of a name that a user gives; names of modules below have some more."""
 
 
 class ExportError(RuntimeError):
@@ -64,13 +68,20 @@ def export(
     parameters: Parameters,
     step: Callable[[str], object] = lambda text: None,
     multiplier: str = "columns",
+    name: str | None = None,
 ) -> Export:
     """Generate a block's Verilog. The same configuration always gives the same text.
 
     ``step`` is called with the name of each step as it begins. `multiplier` is one of
-    :data:`hw.component.MULTIPLIERS`.
+    :data:`hw.component.MULTIPLIERS`. `name` is the top module's, with which all others' begin, in
+    place of :func:`module_name`.
+
+    :raises ParameterError: if `name` cannot be one.
     """
-    name = module_name(block, parameters, multiplier)
+    if name is None:
+        name = module_name(block, parameters, multiplier)
+    else:
+        require_module_name(name)
     step("elaborating")
     component = block.create(parameters)
     rtlil_text = to_rtlil(component, name, multiplier=multiplier)
@@ -85,7 +96,16 @@ def export(
         port_comments(ports),
     )
     verilog = waived(verilog)
-    return Export(name, verilog, sidecar(block, parameters, verilog, multiplier))
+    return Export(name, verilog, sidecar(block, parameters, verilog, name))
+
+
+def require_module_name(name: str) -> None:
+    """:raises ParameterError: unless a module can have the name in every tool."""
+    fits = re.fullmatch(r"[A-Za-z]\w*", name, re.A) and name not in KEYWORDS
+    rule = "a module's name must be letters, digits and _, begin with a letter and be no keyword"
+    require(bool(fits), rule, name)
+    most = f"a module's name must have at most {LONGEST} characters"
+    require(len(name) <= LONGEST, most, len(name))
 
 
 def module_name(block: Block, parameters: Parameters, multiplier: str = "columns") -> str:
@@ -101,17 +121,15 @@ def module_name(block: Block, parameters: Parameters, multiplier: str = "columns
     return f"{block.folder}_{block.module}_{names[0] if names else digest}{target}"
 
 
-def sidecar(
-    block: Block, parameters: Parameters, verilog: str, multiplier: str = "columns"
-) -> dict:
-    """The sidecar of a configuration's Verilog, as JSON."""
+def sidecar(block: Block, parameters: Parameters, verilog: str, name: str) -> dict:
+    """The sidecar of a configuration's Verilog, as JSON; `name` is its top module's."""
     header = verilog[: verilog.index("\n);\n")]
     clocks = re.findall(r"^  input (clk|rst)\b", header, re.M)
     ports = list_ports(block.create(parameters), clocks)
     return {
         "schema": SCHEMA,
         "block": block.name,
-        "module": module_name(block, parameters, multiplier),
+        "module": name,
         "parameters": dataclasses.asdict(parameters),
         "latency": parameters.latency,
         "ports": ports,

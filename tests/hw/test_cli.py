@@ -88,6 +88,12 @@ def test_verilog_of_all_blocks(run, monkeypatch):
     assert sorted(written) == having and len(made) == 2 * len(having) > 0
 
 
+def test_verilog_of_a_given_name(run):
+    status, out, _, made = run("verilog stream.queue --preset small --name mine -o out")
+    assert status == 0 and made == ["out/mine.json", "out/mine.v"] == sorted(out.split())
+    assert "\nmodule mine(" in Path("out/mine.v").read_text()
+
+
 def test_settings_add_up(run):
     status, _, _, made = run("verilog stream.queue --preset small --set depth=2 --set width=3")
     assert status == 0 and "build/verilog/stream_queue_90f6dddf.v" in made
@@ -98,6 +104,9 @@ FAULTS = {
     " 'stream.heap'; did you mean stream.queue or stream.arbiter?",
     "verilog stream.queue --preset huge": "preset must be one of small, default, large, not 'huge'",
     "verilog all --preset huge": (f"preset must be one of {', '.join(EVERY_PRESET)}, not 'huge'"),
+    "verilog stream.queue --name reg": "a module's name must be letters, digits and _, begin with"
+    " a letter and be no keyword, not 'reg'",
+    "verilog stream.queue --preset all --name q": "--name needs a single configuration, not 3",
     "verilog stream.queue --set depth": "a setting must have the form name=value, not 'depth'",
     "verilog stream.queue --set rows=3": "parameter name must be one of width, depth, not 'rows'",
     "verilog stream.queue --set depth=few": "depth must be an integer, not 'few'",

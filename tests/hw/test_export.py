@@ -30,7 +30,7 @@ from hw.emit.export import (
 )
 from hw.emit.show import describe
 from hw.emit.verilog import unwaived
-from hw.parameters import Parameters
+from hw.parameters import ParameterError, Parameters
 from hw.ports import Ports, wire_in, wire_out
 from sim.core import payload
 from sim.core.design import generate
@@ -72,7 +72,7 @@ def exported():
                 # What wraps an arithmetic unit comes behind it.
                 text = generate(block, parameters).verilog
                 text = re.split(rf"\n(?:// .*\n)?module {name}_streamed\(", text)[0]
-                found = Export(name, text, sidecar(block, parameters, text))
+                found = Export(name, text, sidecar(block, parameters, text, name))
             made[block, preset, anew] = found
         return made[block, preset, anew]
 
@@ -357,3 +357,22 @@ def test_rtlil_may_keep_the_python_lines():
         to_rtlil(made.create(made.parameters_class()), "m", emit_src=emit) for emit in (0, 1)
     )
     assert "skid_buffer.py:" not in plain and "skid_buffer.py:" in located
+
+
+def test_a_name_of_the_user_s():
+    """All modules begin with it, and nothing else differs."""
+    block = find("topick.scoreboard")
+    parameters = block.parameters_class.preset(first_preset(block))
+    usual, named = export(block, parameters), export(block, parameters, name="mine")
+    assert named.name == named.sidecar["module"] == "mine"
+    assert named.verilog == usual.verilog.replace(usual.name, "mine")
+    assert named.sidecar | {"module": 0, "sha256": 0} == usual.sidecar | {"module": 0, "sha256": 0}
+
+
+@pytest.mark.parametrize(
+    "name", ["", "1st", "_a", "a b", "a$", "ä", "module", "always_ff", "a" * 65]
+)
+def test_names_that_no_module_can_have(name):
+    block = find("stream.skid_buffer")
+    with pytest.raises(ParameterError, match="a module's name must"):
+        export(block, block.parameters_class(), name=name)

@@ -12,7 +12,7 @@ from amaranth.hdl import Shape
 from hw.arith.datapath import Datapath
 from hw.catalogue import FOLDERS, blocks, find
 from hw.emit import contracts
-from hw.emit.export import sidecar
+from hw.emit.export import module_name, sidecar
 from hw.emit.show import describe, meaning, rules, text
 from hw.ports import list_ports
 from sim.core import payload
@@ -144,7 +144,7 @@ def test_rules_of_streams_and_memories_stand_where_an_integrator_reads():
     block = find("stream.sequential_reader")
     parameters = block.parameters_class.preset("first")
     verilog = generate(block, parameters).verilog
-    beside = sidecar(block, parameters, verilog)
+    beside = sidecar(block, parameters, verilog, module_name(block, parameters))
     assert beside["streams"]["ports"] == [
         {"name": "command", "direction": "input"},
         {"name": "response", "direction": "input"},

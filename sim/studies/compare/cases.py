@@ -109,7 +109,8 @@ def compare(cases: list[Case], **execution) -> dict[str, Any]:
         Of :func:`sim.core.jobs.executor.execute`.
     :raises ToolError: if the RTL of a design differs from its bit-exact model.
     """
-    tasks = [task for case in cases for task in case.tasks()]
+    # A setting that is the same at several losses is measured once.
+    tasks = [*{repr(task.arguments): task for case in cases for task in case.tasks()}.values()]
     execution["jobs"] = min(execution.get("jobs", 1), max(1, len(tasks)))
     done: dict[Any, list[dict[str, Any]]] = {}
     for number, outcome in enumerate(execute(tasks, quiet=True, **execution), 1):
