@@ -1,11 +1,13 @@
 """Settings of all policies at equal loss: what each reads when all lose as much."""
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from golden.algorithms.lad.piecewise_exp import EIGHT_BOUNDS
 from golden.evaluation.estimate import Decision
+from golden.evaluation.knobs import open_knob
 from golden.evaluation.plots import curves
 from golden.evaluation.row import Row
 from golden.lm.texts import DEVELOPMENT, HELD_OUT
@@ -60,6 +62,15 @@ class Equal:
     def reached(self) -> bool:
         return self.loss <= self.allowed
 
+    @property
+    def setting(self) -> str:
+        """The parameter that was chosen, as ``name = value``."""
+        knob = open_knob(KNOBS[self.name])
+        assert knob is not None, f"{self.name} has no open parameter"
+        name = re.split("[:,]", knob.before)[-1].removesuffix("=")
+        value = self.policy.removeprefix(knob.before).removesuffix(knob.after)
+        return f"{name} = {value}"
+
 
 def place() -> Place:
     return Place(MODEL, CONTEXT, QUERIES, WINDOWS, TEXTS)
@@ -105,7 +116,9 @@ def study(
         " +0.05, +0.3 and +1 are of a perplexity of 17. *Fewer* is bytes of dense attention in FP16"
         " over the policy's: of each query head alone, and with rows shared by the heads of a"
         " group. A policy that cannot reach a loss is named with the least that it has. LAD is"
-        " the accelerator's, with eight intervals and codes of 6 bits.",
+        " the accelerator's, with eight intervals and codes of 6 bits. What eviction loses is no"
+        " smooth function of the capacity: a single token that a text comes back to decides, so"
+        " that one setting may serve two losses, and other texts lose more or less.",
         [],
         [*(_table(rows, equals, allowed) for allowed in LOSSES), _fixed_table(rows)],
         [Picture(NAME, "bytes against loss", lambda: _picture(rows, equals))],
@@ -122,10 +135,10 @@ def _table(rows: Mapping[Trial, Row], equals: Sequence[Equal], allowed: float) -
 
 def _cells(rows: Mapping[Trial, Row], of: Equal) -> list[str]:
     if not of.reached:
-        return [of.name, of.policy, f"cannot reach: {of.loss:.3f} at least", "", "", ""]
+        return [of.name, of.setting, f"cannot reach: {of.loss:.3f} at least", "", "", ""]
     row = rows[Trial(of.policy, place())]
     above = " (above)" if row.kl.against(of.allowed) is Decision.ABOVE else ""
-    return [of.name, of.policy, f"{row.kl:.4f}{above}", *_figures(row)]
+    return [of.name, of.setting, f"{row.kl:.4f}{above}", *_figures(row)]
 
 
 def _figures(row: Row) -> list[str]:
