@@ -168,6 +168,6 @@ def _picture(rows: Mapping[Trial, Row], equals: Sequence[Equal]) -> "Figure":
         LOSSES,
         lines,
         "allowed loss: KL, nats a token",
-        "times fewer bytes than dense FP16, shared by a group",
+        "times fewer bytes, shared by a group",
         log_x=True,
     )
