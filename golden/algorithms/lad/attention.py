@@ -190,7 +190,8 @@ class LocalityAwareAttention(DecodeAttention):
 
         Each position's mode is the interval that was counted most, and the caches are summed from
         the modes. Stepping counts the mode of a position that it does not find active, so that its
-        state may differ. Nothing is counted in ``traffic`` and ``statistics``.
+        state may differ. J of the last query, by its exact scores and these modes, is what the next
+        step finds as J'. Nothing is counted in ``traffic`` and ``statistics``.
         """
         if self._tile is not None or self._started:
             super().prefill(q, k, v)
@@ -201,11 +202,12 @@ class LocalityAwareAttention(DecodeAttention):
         q = q * q.dtype.type(1 / np.sqrt(d) if self._scale is None else self._scale)
         q, k, v = (self._rounded(x) for x in (q, k, v))
         self._cache.append(k, v)
-        for end in range(1, n + 1):
-            self.identification.add(k[:, :end])
+        self.identification.add(k, n)
         self.modes.fill(_interval_counts(q, k, self.exp), max(n - self._window + 1, 0))
         self.caches.rebuild(*self.modes.lines, k, v)
-        self.active = np.zeros((heads, n), bool)
+        last = (grouped(q[:, -1], len(k)) @ k.transpose(0, 2, 1)).reshape(heads, n)
+        self.active = self.modes.outside(last - last.max(axis=1, keepdims=True))
+        self.active[:, max(n - self._window, 0) :] = True
         self.rows = len(k) * n
 
     def _step_tile(self, tile: Any, q, k, v) -> np.ndarray:
@@ -330,13 +332,21 @@ def _interval_counts(q: np.ndarray, k: np.ndarray, exp: PiecewiseExp) -> np.ndar
         for first in range(0, n, _QUERY_BLOCK):
             last = min(first + _QUERY_BLOCK, n)
             scores = q[head, first:last] @ k[head // group, :last].T
-            scores[np.arange(last) > np.arange(first, last)[:, None]] = -np.inf
+            later = ~np.tri(last - first, dtype=bool)
+            scores[:, first:][later] = -np.inf
             scores -= scores.max(axis=1, keepdims=True)
             seen = np.minimum(last - np.arange(last), last - first)
-            above = [(scores > bound).sum(axis=0) for bound in exp.lower[1:]]
+            above = [_columns_sum(scores > bound) for bound in exp.lower[1:]]
             bounds = np.stack([seen, *above, np.zeros_like(seen)], axis=-1)
             counts[head, :last] += bounds[:, :-1] - bounds[:, 1:]
     return counts
+
+
+def _columns_sum(mask: np.ndarray) -> np.ndarray:
+    """How often each column of at most `_QUERY_BLOCK` rows is true; int64."""
+    half = _QUERY_BLOCK // 2  # rows whose number fits a byte, in which sums are fast
+    parts = (np.add.reduce(part, dtype=np.uint8) for part in (mask[:half], mask[half:]))
+    return np.add(*parts, dtype=np.int64)
 
 
 def _check_choice(name: str, value: str, choices: Iterable[str]) -> None:

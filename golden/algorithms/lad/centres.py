@@ -4,6 +4,8 @@ import numpy as np
 
 from golden.algorithms.lad.position_tables import PositionTables
 
+_BLOCK = 256
+
 
 class Centres:
     """Which keys of each kv head are centres, and every other key relative to its centre.
@@ -41,32 +43,60 @@ class Centres:
         """C as a mask: [kv heads, positions]."""
         return self._columns["is_centre"]
 
-    def add(self, keys: np.ndarray) -> None:
-        """Algorithm 1 for the last of ``keys`` [kv heads, positions, d].
+    def add(self, keys: np.ndarray, number: int = 1) -> None:
+        """Algorithm 1 for the last ``number`` of ``keys`` [kv heads, positions, d].
 
-        The new key joins the centre with the largest abs(cos), the oldest of equals, if that
+        A new key joins the centre with the largest abs(cos), the oldest of equals, if that
         exceeds ``collinear``; otherwise it becomes a centre. A key of length zero has cos 0 with
         every other.
         """
-        kv_heads, new, heads = len(keys), keys.shape[1] - 1, np.arange(len(keys))
         if self._tables is None:
             self._tables = PositionTables(
-                kv_heads, cid=np.int64, norm=keys.dtype, dnorm=keys.dtype, is_centre=bool
+                len(keys), cid=np.int64, norm=keys.dtype, dnorm=keys.dtype, is_centre=bool
             )
-        self._tables.append()
-        norm = np.sqrt(np.square(keys[:, new]).sum(axis=-1))
-        self.norm[:, new] = norm
-        self.cid[:, new], self.dnorm[:, new], self.is_centre[:, new] = new, 1, True
+        self._tables.append(number)
+        first = keys.shape[1] - number
+        self.norm[:, first:] = np.sqrt(np.square(keys[:, first:]).sum(axis=-1))
+        self.cid[:, first:] = np.arange(first, keys.shape[1])
+        self.dnorm[:, first:], self.is_centre[:, first:] = 1, True
+        if number == 1:
+            self._join(keys, first, slice(None))
+            return
+        near = np.stack([self._near_another(keys[head], head, first) for head in range(len(keys))])
+        for new in np.flatnonzero(near.any(axis=0)).tolist():
+            for head in np.flatnonzero(near[:, new]).tolist():
+                self._join(keys, first + new, slice(head, head + 1))
+
+    def _near_another(self, keys: np.ndarray, head: int, first: int) -> np.ndarray:
+        """Which of a head's ``keys`` [positions, d] from ``first`` on may join a centre.
+
+        Its cosines with all earlier keys come from one product of matrices, which rounds otherwise
+        than the one that decides.
+        """
+        slack = 8 * (keys.shape[1] + 8) * np.finfo(keys.dtype).eps
+        least, norm, found = self._collinear - slack, self.norm[head], []
+        for start in range(first, len(keys), _BLOCK):
+            end = min(start + _BLOCK, len(keys))
+            dots = np.abs(keys[start:end] @ keys[:end].T)
+            near = dots > least * (norm[start:end, None] * norm[:end])
+            near[:, start:] &= np.tri(end - start, k=-1, dtype=bool)
+            found.append(near.any(axis=1))
+        return np.concatenate(found)
+
+    def _join(self, keys: np.ndarray, new: int, heads: slice) -> None:
+        """Let key ``new`` of some kv heads join a centre, if one is near enough."""
         if new == 0:
             return
-        dots = (keys[:, :new] @ keys[:, new, :, None])[..., 0]
-        lengths = self.norm[:, :new] * norm[:, None]
-        candidates = self.is_centre[:, :new] & (lengths > 0)
+        norms, norm = self.norm[heads, :new], self.norm[heads, new]
+        dots = (keys[heads, :new] @ keys[heads, new, :, None])[..., 0]
+        lengths = norms * norm[:, None]
+        candidates = self.is_centre[heads, :new] & (lengths > 0)
         cos = np.divide(dots, lengths, out=np.zeros_like(dots), where=candidates)
         best = np.abs(cos).argmax(axis=1)
-        max_cos = cos[heads, best]
+        of = np.arange(len(best))
+        max_cos = cos[of, best]
         joins = np.abs(max_cos) > self._collinear
-        h, best = heads[joins], best[joins]
-        self.cid[h, new] = best
-        self.dnorm[h, new] = np.sign(max_cos[joins]) * norm[h] / self.norm[h, best]
-        self.is_centre[h, new] = False
+        of, best = of[joins], best[joins]
+        self.cid[heads, new][of] = best
+        self.dnorm[heads, new][of] = np.sign(max_cos[joins]) * norm[of] / norms[of, best]
+        self.is_centre[heads, new][of] = False

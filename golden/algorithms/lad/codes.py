@@ -36,17 +36,18 @@ class ByCodes(Identification):
         self.code_bits, self._near = code_bits, near
         self._tables: PositionTables | None = None
 
-    def add(self, keys: np.ndarray) -> None:
+    def add(self, keys: np.ndarray, number: int = 1) -> None:
         kv_heads, _, d = keys.shape
         if self._tables is None:
             self._tables = PositionTables(kv_heads, unit=keys.dtype, code=(keys.dtype, d))
-        self._tables.append()
-        key, limit = keys[:, -1], 2 ** (self.code_bits - 1) - 1
-        peak = np.abs(key).max(axis=1)
+        self._tables.append(number)
+        key, limit = keys[:, -number:], 2 ** (self.code_bits - 1) - 1
+        peak = np.abs(key).max(axis=2)
         # A key of zeros has codes of zero.
-        share = np.divide(key, peak[:, None], out=np.zeros_like(key), where=peak[:, None] > 0)
-        self._tables["code"][:, -1] = np.rint(share * limit)
-        self._tables["unit"][:, -1] = (peak / limit).astype(np.float16)
+        size = peak[..., None]
+        share = np.divide(key, size, out=np.zeros_like(key), where=size > 0)
+        self._tables["code"][:, -number:] = np.rint(share * limit)
+        self._tables["unit"][:, -number:] = (peak / limit).astype(np.float16)
 
     def scores(self, q: np.ndarray, old: int) -> np.ndarray:
         """Scores of the first ``old`` positions by their codes: [query heads, old].

@@ -72,8 +72,8 @@ class Identification(ABC):
     code_bits: int = 0
 
     @abstractmethod
-    def add(self, keys: np.ndarray) -> None:
-        """A new key: the last of ``keys`` [kv heads, positions, d]."""
+    def add(self, keys: np.ndarray, number: int = 1) -> None:
+        """New keys: the last ``number`` of ``keys`` [kv heads, positions, d]."""
 
     @abstractmethod
     def find(
@@ -99,8 +99,8 @@ class ByCentres(Identification):
         self.centres = Centres(collinear)
         self._near = near
 
-    def add(self, keys: np.ndarray) -> None:
-        self.centres.add(keys)
+    def add(self, keys: np.ndarray, number: int = 1) -> None:
+        self.centres.add(keys, number)
 
     def find(
         self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int
@@ -143,24 +143,24 @@ class ByBounds(Identification):
     def __init__(self) -> None:
         self._tables: PositionTables | None = None
 
-    def add(self, keys: np.ndarray) -> None:
+    def add(self, keys: np.ndarray, number: int = 1) -> None:
         kv_heads, _, d = keys.shape
         if self._tables is None:
             low = [f"low{chunks}" for chunks in range(1, CHUNKS + 1)]
             columns: dict[str, Column] = dict.fromkeys(low, (keys.dtype, d))
             self._tables = PositionTables(kv_heads, unit=keys.dtype, **columns)
-        self._tables.append()
-        key = keys[:, -1]
-        largest = np.abs(key).max(axis=1) / 2 ** (_BITS - 1)
+        self._tables.append(number)
+        key = keys[:, -number:]
+        largest = np.abs(key).max(axis=2) / 2 ** (_BITS - 1)
         unit = largest.astype(np.float16)
         # Rounded up, so that the largest element fits; never zero.
         unit = np.where(unit < largest, np.nextafter(unit, np.float16(np.inf)), unit)
         unit = np.maximum(unit, np.finfo(np.float16).smallest_subnormal).astype(keys.dtype)
-        self._keys["unit"][:, -1] = unit
-        code = np.minimum(np.floor(key / unit[:, None]), 2 ** (_BITS - 1) - 1)
+        self._keys["unit"][:, -number:] = unit
+        code = np.minimum(np.floor(key / unit[..., None]), 2 ** (_BITS - 1) - 1)
         for chunks in range(1, CHUNKS + 1):
             rest = 2 ** (_BITS - CHUNK_BITS * chunks)
-            self._keys[f"low{chunks}"][:, -1] = np.floor(code / rest) * rest
+            self._keys[f"low{chunks}"][:, -number:] = np.floor(code / rest) * rest
 
     @property
     def _keys(self) -> PositionTables:
@@ -186,24 +186,32 @@ class ByBounds(Identification):
         self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int
     ) -> IdentificationResult:
         kv_heads = len(self._keys["unit"])
-        alone = self._search(q, exact, modes, old, len(q))
-        shared = alone if kv_heads == len(q) else self._search(q, exact, modes, old, kv_heads)
+        planes = [self.bounds(q, chunks, old) for chunks in range(1, CHUNKS + 1)] if old else []
+        alone = self._search(exact, modes, planes, len(q))
+        shared = alone if kv_heads == len(q) else self._search(exact, modes, planes, kv_heads)
         return dataclasses.replace(shared, alone=alone)
 
+    @staticmethod
     def _search(
-        self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int, readers: int
+        exact: np.ndarray,
+        modes: Modes,
+        planes: list[tuple[np.ndarray, np.ndarray]],
+        readers: int,
     ) -> IdentificationResult:
-        """``find`` where each of the ``readers``, kv heads or query heads, reads for itself."""
-        n = exact.shape[1]
-        group = len(q) // readers
+        """``find`` where each of the ``readers``, kv heads or query heads, reads for itself.
+
+        ``planes`` are the bounds after each chunk, none without positions before the window.
+        """
+        heads, n = exact.shape
+        old = planes[0][0].shape[1] if planes else 0
+        group = heads // readers
         k_rows = np.zeros((readers, n), bool)
         k_rows[:, old:] = True
         m = exact[:, old:].max(axis=1)
         if old == 0:
-            none = np.zeros((len(q), 0), bool)
+            none = np.zeros((heads, 0), bool)
             return IdentificationResult(m, none, k_rows, np.zeros((readers, 0), np.uint8))
-        planes = [self.bounds(q, chunks, old) for chunks in range(1, CHUNKS + 1)]
-        least, greatest = planes[0]
+        least, greatest = (bound.copy() for bound in planes[0])
         chunks = np.ones((readers, old), np.uint8)
 
         def refine(wanted: np.ndarray, step: int) -> None:

@@ -76,11 +76,11 @@ class Modes:
         np.put_along_axis(counters, self.mode[..., None].astype(np.intp), count, axis=-1)
         return counters
 
-    def append(self) -> None:
-        """A new position, in mode 0."""
-        self._tables.append()
+    def append(self, number: int = 1) -> None:
+        """New positions, in mode 0."""
+        self._tables.append(number)
         for name in ("lower", "upper"):
-            self._tables[name][:, -1] = self._of_mode[name][0]
+            self._tables[name][:, -number:] = self._of_mode[name][0]
 
     def fill(self, counts: np.ndarray, settled: int) -> None:
         """New positions by their counts so far, [query heads, positions, I], before any ``append``.
@@ -89,8 +89,7 @@ class Modes:
         lowest of equals; those after it stay in mode 0. Counts that a counter cannot hold are
         halved until it can.
         """
-        for _ in range(counts.shape[1]):
-            self.append()
+        self.append(counts.shape[1])
         while (full := counts.max(axis=-1, keepdims=True) >= self._full).any():
             counts = np.where(full, counts >> 1, counts)
         self._tables["cnt"][...] = counts

@@ -27,13 +27,13 @@ class PositionTables:
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name][:, : self._length]
 
-    def append(self) -> None:
-        """Add a position."""
-        if self._length == self._capacity:
+    def append(self, number: int = 1) -> None:
+        """Add `number` positions."""
+        if self._length + number > self._capacity:
             # Doubled, so that appending one by one takes linear time.
-            self._capacity = max(16, 2 * self._capacity)
+            self._capacity = max(16, 2 * self._capacity, self._length + number)
             for name, old in self._arrays.items():
                 new = np.zeros((old.shape[0], self._capacity, *old.shape[2:]), old.dtype)
-                new[:, : self._length] = old
+                new[:, : self._length] = old[:, : self._length]
                 self._arrays[name] = new
-        self._length += 1
+        self._length += number

@@ -14,6 +14,7 @@ from golden.algorithms.lad import (
     PiecewiseExp,
     piecewise_softmax_attention,
 )
+from golden.algorithms.lad.attention import _interval_counts
 from golden.algorithms.lad.caches import definition
 from tests.support.lad.reference import Head
 
@@ -307,6 +308,38 @@ def test_a_prompt_is_counted_as_exact_steps_are(seed, make, bounds, window, coun
         assert np.allclose(getattr(prompt.caches, name), exact)
     assert prompt.traffic.dense_rows == prompt.statistics.steps == 0
     assert prompt.rows == steps.rows
+    exact = 0.5 * np.einsum("hd,hnd->hn", q[:, -1], np.repeat(k, HEADS // KV_HEADS, axis=0))
+    x = exact - exact.max(axis=1, keepdims=True)
+    active = (x <= prompt.modes.lower) | (x > prompt.modes.upper)
+    active[:, max(q.shape[1] - window, 0) :] = True
+    assert (prompt.active == active).all()
+
+
+def test_the_first_step_after_a_prompt_has_hits():
+    """Positions that the prompt's last query, or its window, makes active."""
+    q, k, v = normal(np.random.default_rng(3), 300, 8)
+    attention = LocalityAwareAttention(identification="bounds")
+    attention.prefill(*(x[:, :-1] for x in (q, k, v)))
+    before = attention.active
+    attention.step(q[:, -1], k[:, -1], v[:, -1])
+    hits = np.count_nonzero(attention.active[:, :-1] & before)
+    assert attention.statistics.hits == hits > attention.statistics.active / 2
+    assert attention.figures()["hit ratio"] == hits / attention.statistics.active
+
+
+def test_intervals_of_a_long_prompt_are_counted():
+    """Over several blocks of queries, most scores of a column in one interval."""
+    rng = np.random.default_rng(7)
+    q, k = rng.normal(size=(2, 600, 3)) / 50, rng.normal(size=(1, 600, 3))
+    exp = PiecewiseExp(PAPER_BOUNDS)
+    counts = _interval_counts(q, k, exp)
+    scores = np.einsum("hid,jd->hij", q, k[0])
+    scores[:, np.triu(np.ones((600, 600), bool), 1)] = -np.inf
+    interval = exp.interval(scores - scores.max(axis=2, keepdims=True))
+    seen = np.tri(600, dtype=bool)
+    for number in range(len(exp)):
+        assert (counts[..., number] == np.sum((interval == number) & seen, axis=1)).all()
+    assert counts.max() > 512
 
 
 @pytest.mark.parametrize("identification", ["centres", "codes", "bounds"])

@@ -56,6 +56,31 @@ def test_algorithm_1(seed, threshold, d):
         np.testing.assert_allclose(centres.dnorm[h], dnorm, rtol=1e-14)
 
 
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.6, 0.9, 0.98]), st.integers(1, 6))
+def test_keys_of_a_prompt_are_added_as_one_by_one(seed, threshold, d):
+    """To the bit, in FP32 too, after some keys; parallel, zero and nearly parallel ones."""
+    rng = np.random.default_rng(seed)
+    n, before = int(rng.integers(2, 60)), int(rng.integers(0, 3))
+    keys = rng.integers(-3, 4, size=(2, n + before, d)) * rng.choice([0.1, 1.0, 7.0])
+    keys = (keys + rng.choice([0, 1e-3], size=keys.shape)).astype(np.float32)
+    single, together = run(keys, threshold), run(keys[:, :before], threshold)
+    together.add(keys, n)
+    for name in ("cid", "norm", "dnorm", "is_centre"):
+        assert np.array_equal(getattr(together, name), getattr(single, name)), name
+
+
+def test_keys_of_a_long_prompt_are_added_as_one_by_one():
+    """Of more keys than one product of matrices takes, some near the threshold."""
+    rng = np.random.default_rng(5)
+    keys = (rng.normal(size=(1, 20, 8)) + 0.17 * rng.normal(size=(30, 20, 8))).reshape(2, 300, 8)
+    keys = keys.astype(np.float32)
+    single, together = run(keys, 0.9), Centres(0.9)
+    together.add(keys, 300)
+    assert 0.05 < single.is_centre.mean() < 0.95
+    for name in ("cid", "norm", "dnorm", "is_centre"):
+        assert np.array_equal(getattr(together, name), getattr(single, name)), name
+
+
 def test_the_oldest_of_equally_near_centres():
     """(1, 1) is as near to (1, 0) as to (0, 1)."""
     keys = np.array([[[0.0, 1], [1, 0], [2, 2]]])

@@ -49,6 +49,16 @@ def test_codes_of_a_key():
         )
 
 
+def test_keys_of_a_prompt_are_added_as_one_by_one():
+    k = np.random.default_rng(2).normal(size=(2, 40, 7)).astype(np.float32)
+    k[0, 3] = 0
+    together = ByCodes(6, -3.0)
+    together.add(k[:, :15], 15)
+    together.add(k, 25)
+    q = np.eye(7, dtype=np.float32)[[0, 3]]
+    assert np.array_equal(together.scores(q, 40), added(k).scores(q, 40))
+
+
 def test_a_key_of_zeros_has_a_score_of_zero():
     identification = added(np.zeros((1, 2, 3), np.float32))
     assert identification.scores(np.ones((1, 3), np.float32), 2).tolist() == [[0, 0]]

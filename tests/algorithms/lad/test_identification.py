@@ -22,6 +22,17 @@ def bounds_of(q, k):
     return found, scores
 
 
+def test_keys_of_a_prompt_are_added_as_one_by_one():
+    rng = np.random.default_rng(2)
+    k = rng.choice(AWKWARD, size=(2, 40, 7)).astype(np.float32)
+    q = rng.normal(size=(4, 7)).astype(np.float32)
+    together = ByBounds()
+    together.add(k[:, :15], 15)
+    together.add(k, 25)
+    for chunks, expected in enumerate(bounds_of(q, k)[0], start=1):
+        assert np.array_equal(together.bounds(q, chunks, 40), expected)
+
+
 @given(st.integers(0, 2**32 - 1), st.sampled_from([np.float32, np.float64]), st.integers(1, 70))
 def test_the_score_lies_between_its_bounds(seed, dtype, d):
     rng = np.random.default_rng(seed)
