@@ -1,7 +1,10 @@
 """What policies are measured on at a fixed context, and the measurements."""
 
 import dataclasses
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -81,6 +84,28 @@ def run_windows(model: Llama, windows: Iterable[Window]) -> Iterator[DenseRun]:
         yield before
 
 
+class StoredRuns:
+    """Dense runs in files of a folder, to go over repeatedly with two of them in memory at most.
+
+    A run of 2048 tokens has some 250 MB.
+    """
+
+    def __init__(self, folder: Path, runs: Iterable[DenseRun]) -> None:
+        self._paths: list[Path] = []
+        for number, dense in enumerate(runs):
+            self._paths.append(folder / f"{number}.pickle")
+            with self._paths[-1].open("wb") as file:
+                pickle.dump(dense, file, pickle.HIGHEST_PROTOCOL)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __iter__(self) -> Iterator[DenseRun]:
+        for path in self._paths:
+            with path.open("rb") as file:
+                yield pickle.load(file)
+
+
 def choose_all(
     setting: Setting,
     windows: Sequence[Window],
@@ -93,9 +118,22 @@ def choose_all(
 
     nearest
         As :func:`~golden.evaluation.knobs.choose` has it.
+
+    Raises ``InputError``, or ``OSError`` if the folder for temporary files is full.
     """
-    with_bar = tqdm(windows, desc="dense", unit="run", disable=None)
-    runs = list(run_windows(setting.model, with_bar))
+    with TemporaryDirectory(prefix="senbazuru_") as folder:
+        with_bar = tqdm(windows, desc="dense", unit="run", disable=None)
+        runs = StoredRuns(Path(folder), run_windows(setting.model, with_bar))
+        return list(_chosen(setting, runs, knobs, allowed, nearest))
+
+
+def _chosen(
+    setting: Setting,
+    runs: StoredRuns,
+    knobs: Iterable[str | Knob],
+    allowed: Sequence[float],
+    nearest: bool,
+) -> Iterator[tuple[str, dict[str, float]]]:
     losses: dict[str, float] = {}
 
     def loss(text: str) -> float:
@@ -105,13 +143,11 @@ def choose_all(
             losses[text] = float(np.mean([score.kl for score in scores]))
         return losses[text]
 
-    chosen = []
     for knob in knobs:
         assert isinstance(knob, Knob), "check_policies has seen to that"
         for target in allowed:
             text, found = choose(knob, target, loss, nearest=nearest)
-            chosen.append((text, {"allowed_kl": target, "chosen_kl": found}))
-    return chosen
+            yield text, {"allowed_kl": target, "chosen_kl": found}
 
 
 def score_all(
