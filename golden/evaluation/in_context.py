@@ -76,7 +76,7 @@ class Score:
         Tokens held in the cache at the end, averaged over layers and kv heads.
     figures
         Further counts of the algorithm, the prefix's among them where it was stepped through,
-        averaged over the layers.
+        averaged over the layers: a window's own, which a row has an error of.
     """
 
     loss: float

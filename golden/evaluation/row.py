@@ -52,7 +52,7 @@ class Row:
     kept
         Tokens held in the cache at the end.
     figures
-        Further figures of the algorithm, averaged over layers and windows.
+        Further figures of the algorithm by name, each averaged over the layers of a window.
     """
 
     policy: str
@@ -76,7 +76,7 @@ class Row:
     times_fewer_shared: Estimate
     row_bits: int
     kept: float
-    figures: dict[str, float]
+    figures: dict[str, Estimate]
     seconds: float
 
     def as_json(self) -> dict:
@@ -85,10 +85,14 @@ class Row:
         for name in ESTIMATES:
             estimate = getattr(self, name)
             plain |= {name: estimate.mean, f"{name}_se": estimate.error}
+        means = {name: of.mean for name, of in self.figures.items()}
+        errors = {name: of.error for name, of in self.figures.items()}
+        plain["figures"] = _known(means)
+        if known := _known(errors):
+            plain["figures_se"] = known
         if any(map(math.isnan, self.deltas)):
             del plain["deltas"]
-        numbers = {name: x for name, x in plain.items() if isinstance(x, float)}
-        return {name: x for name, x in plain.items() if not math.isnan(numbers.get(name, 0.0))}
+        return _known(plain)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Row":
@@ -100,6 +104,11 @@ class Row:
                 error = content.get(f"{field.name}_se", math.nan)
                 value = Estimate(value, error, content["windows"])
             given[field.name] = value
+        errors = content.get("figures_se", {})
+        given["figures"] = {
+            name: Estimate(mean, errors.get(name, math.nan), content["windows"])
+            for name, mean in content["figures"].items()
+        }
         given["deltas"] = tuple(content.get("deltas", [math.nan] * content["windows"]))
         return cls(**given)
 
@@ -147,11 +156,16 @@ def row_of(
         row_bits=bits,
         kept=float(np.mean([score.kept for score in scores])),
         figures={
-            name: float(np.mean([score.figures[name] for score in scores]))
+            name: Estimate.of([score.figures[name] for score in scores])
             for name in scores[0].figures
         },
         seconds=sum(score.seconds for score in scores),
     )
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values without numbers that are NaN."""
+    return {name: x for name, x in values.items() if not (isinstance(x, float) and math.isnan(x))}
 
 
 def _times(traffic: Sequence[Traffic], name: str, bits: int) -> Estimate:

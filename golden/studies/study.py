@@ -74,14 +74,18 @@ def close(ours: float, theirs: float) -> bool:
     return abs(ours / theirs - 1) <= CLOSE
 
 
-def reaches(ours: Estimate, theirs: float) -> Decision:
-    """Whether a figure, of which more is better, is the paper's or less than `CLOSE` below it.
+def exceeds(ours: Estimate, bound: float) -> Decision:
+    """Whether a figure is above a bound.
 
-    By our 95 % interval: ``WITHIN`` if all of it is, ``ABOVE``, beyond what the paper allows, if
-    none.
+    By our 95 % interval: ``WITHIN``, what the paper says, if all of it is, and ``ABOVE`` if none.
     """
     negative = dataclasses.replace(ours, mean=-ours.mean)
-    return negative.against(-(1 - CLOSE) * theirs)
+    return negative.against(-bound)
+
+
+def reaches(ours: Estimate, theirs: float) -> Decision:
+    """Whether a figure, of which more is better, is the paper's or less than `CLOSE` below it."""
+    return exceeds(ours, (1 - CLOSE) * theirs)
 
 
 PAPER, OURS = "paper", "project"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from golden.evaluation.estimate import Decision, Estimate
-from golden.studies.study import Verdict, reaches
+from golden.studies.study import Verdict, exceeds, reaches
 
 WITHIN, ABOVE, UNKNOWN = Decision.WITHIN, Decision.ABOVE, Decision.UNKNOWN
 
@@ -43,6 +43,11 @@ CASES = [(1.0, 1.3, WITHIN), (1.0, 1.2, UNKNOWN), (1.0, 0.8, UNKNOWN), (1.0, 0.7
 @pytest.mark.parametrize(("mean", "limit", "decision"), CASES)
 def test_at_most_a_limit(mean, limit, decision):
     assert Estimate(mean, 0.1, 10).against(limit) is decision
+
+
+@pytest.mark.parametrize(("mean", "limit", "decision"), CASES)
+def test_above_a_bound(mean, limit, decision):
+    assert exceeds(Estimate(-mean, 0.1, 10), -limit) is decision
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from golden.algorithms.attention import Traffic
+from golden.evaluation.estimate import Estimate
 from golden.evaluation.in_context import Score
 from golden.evaluation.row import Row, row_of
 from golden.evaluation.tasks import Agreement
@@ -33,7 +34,7 @@ def test_by_hand():
     assert row.times_fewer.mean == pytest.approx(600 / 225)
     assert row.times_fewer_shared.mean == pytest.approx(150 / 250)
     assert row.k_times_fewer.error == pytest.approx((150 / 50 - 150 / 100) / 2)
-    assert row.figures == {"n": 37.5} and math.isnan(row.rouge_l.mean)
+    assert row.figures == {"n": Estimate.of([50.0, 25.0])} and math.isnan(row.rouge_l.mean)
 
 
 def test_questions_on_a_filler_count_as_one_window():
@@ -45,7 +46,22 @@ def test_questions_on_a_filler_count_as_one_window():
     assert (row.right.mean, row.right.error) == (0.75, pytest.approx(0.25))
     assert row.k_times_fewer.mean == pytest.approx(600 / 350)
     assert row.k_times_fewer.error == pytest.approx((300 / 150 - 300 / 200) / 2)
-    assert row.figures == {"n": pytest.approx((37.5 + 50) / 2)}
+    assert row.figures == {"n": Estimate.of([37.5, 50.0])}
+
+
+def test_figures_have_the_errors_of_their_windows():
+    """In JSON too; a figure that is not known, or of one window, has none."""
+    scores = [dataclasses.replace(score(), figures={"n": n, "m": NAN}) for n in (1.0, 2.0, 6.0)]
+    row = row_of("p", "m", 9, 2, scores)
+    assert (row.figures["n"].mean, row.figures["n"].number) == (3, 3)
+    assert row.figures["n"].error == pytest.approx(math.sqrt(14 / 2 / 3))
+    content = row.as_json()
+    assert content["figures"] == {"n": 3.0}
+    assert content["figures_se"] == {"n": row.figures["n"].error}
+    assert Row.from_json(content).figures == {"n": row.figures["n"]}
+    one = row_of("p", "m", 9, 2, scores[:1]).as_json()
+    assert one["figures"] == {"n": 1.0} and "figures_se" not in one
+    assert Row.from_json(one).figures["n"].against(2) == "cannot tell"
 
 
 def test_policies_are_compared_window_by_window():

@@ -34,7 +34,7 @@ def run(tmp_path, monkeypatch, call):
         | {"THRESHOLDS": (1e-2, 1e-1), "OPEN": "topick:threshold=1e-5..0.5"}
         | {"CHOICE_TEXTS": "text.txt", "CHOICE_WINDOWS": 2},
         lad: few
-        | {"BOUNDS": {n: lad.BOUNDS[n] for n in (5, 8)}, "DRIFT_TEXT": "text.txt"}
+        | {"BOUNDS": {n: lad.BOUNDS[n] for n in (5, 8)}}
         | {"DRIFT_STEPS": 160, "LENGTHS": (80, 160)},
         unicaim: few
         | {"ROWS": 100, "TOP": 20, "SIZES": (60, 90), "RECALL_WINDOWS": 1}

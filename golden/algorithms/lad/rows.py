@@ -125,35 +125,38 @@ def measure_rows(
     window: int = 16,
     **options,
 ) -> list[Rows]:
-    """Run one layer and average the rows of the ``last`` steps up to each of the ``lengths``.
+    """Run one layer to each of the ``lengths`` and average the rows of its ``last`` steps.
+
+    The tokens before these steps are a prompt with dense attention.
 
     Arrays as in ``measure_drift``; ``options`` are further arguments of ``LocalityAwareAttention``.
     ``identification`` is "codes" or "centres".
     """
-    attention = LocalityAwareAttention(
-        identification=identification,
-        code_bits=code_bits,
-        window=window,
-        counter_bits=COUNTER_BITS,
-        **options,
-    )
-    found: dict[int, list[Rows]] = {length: [] for length in lengths}
-    sizes = {"d": q.shape[2], "intervals": len(attention.exp), "window": window}
-    for t in range(max(lengths)):
-        before = attention.statistics.large
-        attention.step(q[:, t], k[:, t], v[:, t])
-        wanted = [length for length in lengths if length - last <= t < length]
-        if not wanted:
-            continue
-        large, centres = (attention.statistics.large - before) / len(q), None
-        if isinstance(attention.identification, ByCentres):
-            centres = float(attention.identification.centres.is_centre[:, :t].sum() / len(k))
-        rows = rows_of_step(
-            attention.active, large=large, centres=centres, code_bits=code_bits, **sizes
+    found = []
+    for length in lengths:
+        attention = LocalityAwareAttention(
+            identification=identification,
+            code_bits=code_bits,
+            window=window,
+            counter_bits=COUNTER_BITS,
+            **options,
         )
-        for length in wanted:
-            found[length].append(rows)
-    return [dataclasses.replace(average(rows), n=n) for n, rows in found.items()]
+        sizes = {"d": q.shape[2], "intervals": len(attention.exp), "window": window}
+        rows, first = [], length - last
+        attention.prefill(q[:, :first], k[:, :first], v[:, :first])
+        for t in range(first, length):
+            before = attention.statistics.large
+            attention.step(q[:, t], k[:, t], v[:, t])
+            large, centres = (attention.statistics.large - before) / len(q), None
+            if isinstance(attention.identification, ByCentres):
+                centres = float(attention.identification.centres.is_centre[:, :t].sum() / len(k))
+            rows.append(
+                rows_of_step(
+                    attention.active, large=large, centres=centres, code_bits=code_bits, **sizes
+                )
+            )
+        found.append(dataclasses.replace(average(rows), n=length))
+    return found
 
 
 def average(rows: Sequence[Rows]) -> Rows:
