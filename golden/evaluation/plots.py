@@ -67,5 +67,8 @@ def curves(
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.grid(alpha=0.3)
-    axes.legend()
+    if log_y:  # curves at all heights leave no room between the axes
+        drawn.legend(loc="outside upper left", ncols=2, fontsize=8)
+    else:
+        axes.legend()
     return drawn

@@ -137,7 +137,8 @@ def study(
     drift_title = (
         f"Error of the caches A to F over {extras['steps'][-1]} steps against float64 recomputed"
         " from their definition, the largest of all windows, and of the output by it (a window's"
-        f" median over the last quarter of the steps); {MODELS[0]}, in each window another layer"
+        f" median over the last quarter of the steps); {MODELS[0]}, {WINDOWS} windows, each with"
+        " another layer"
     )
     drift_rows = [
         [name, f"{max(y):.2e}", f"{y[-1]:.2e}", f"{output[name]:.2e}"] for name, y in drifts.items()
@@ -220,7 +221,7 @@ def _claims(rows: Mapping[Trial, Row]) -> list[Claim]:
         ),
         Claim(
             "keys fall into few directional centres (|cos| > 0.98)",
-            told(lambda row: f"{row.figures['centre share']:.0%} of the keys are centres", [8]),
+            told(lambda row: f"{row.figures['centre share']:.1%} of the keys are centres", [8]),
             Verdict.measured(*(share.against(0.5) for share in figures("centre share", [8]))),
             "few are at most half of the keys. Rotary positions turn every key by another angle;"
             " where keys have large biases, as in Qwen2's, some heads' keys still have one"
@@ -299,7 +300,7 @@ def _table(rows: Mapping[Trial, Row], model: str) -> Table:
         ("KL", lambda entry: _finite(entry[1].kl, "{0:.5f}")),
         ("active share", "{0[1].figures[active share]:.1%}"),
         ("false negatives", "{0[1].figures[false negatives]:.2%}"),
-        ("updates a step and head", "{0[1].figures[updates]:.1f}"),
+        ("updates a step and head", "{0[1].figures[updates].mean:.1f}"),
         ("K fewer", "{0[1].k_times_fewer.mean:.2f}"),
         ("V fewer", "{0[1].v_times_fewer.mean:.2f}"),
         ("both", "{0[1].times_fewer.mean:.2f}"),
@@ -320,7 +321,7 @@ def _drift_claim(drifts: dict[str, list[float]], output: dict[str, Estimate]) ->
             *(output[name].against(0.01) for name in DRIFTS if name.startswith("FP16"))
         ),
         "the output may err by 1 %. qA − mB + C is a small difference of large terms, which"
-        " amplifies the caches' errors about tenfold; FP32 caches, the default here, do not have"
+        " amplifies the caches' errors about fivefold; FP32 caches, the default here, do not have"
         " the problem. With products in FP16 eq. 6's differences drift even then; old terms taken"
         " out exactly do not",
     )
@@ -353,9 +354,9 @@ def _rows_claim(rows: dict) -> Claim:
 def _rows_table(rows: dict, group: int) -> Table:
     """Rows of a step of one query head, beside dense attention alone and shared by a group."""
     title = (
-        "Rows of d numbers that a step of one query head moves, 32 steps after a dense prompt,"
-        f" averaged over them, the heads of {LAYERS} layers of each window, others in each, and the"
-        f" windows, of {MODELS[0]}; `written` are G, counters and caches; the last column is"
+        "Rows of d numbers that a step of one query head moves after a dense prompt, averaged over"
+        f" 32 steps, the heads of {LAYERS} layers, and {WINDOWS} windows of {MODELS[0]}, each"
+        " with other layers; `written` are G, counters and caches; the last column is"
         f" dense attention whose rows are read once for the {group} query heads of a kv head. LAD"
         " reads for each head on its own, since the heads' active positions differ: grouped queries"
         " cost it what they save others"

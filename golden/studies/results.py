@@ -183,6 +183,6 @@ INTRODUCTION = (
     "`make eval` writes this folder; `python -m golden results --kept -o` and the folder write its"
     " pages from its data again. The papers measured models of 1 to 70 billion parameters on"
     " contexts of 1024 to 4096 tokens. Here they are of 135 and 494 million, which any machine can"
-    " run, in ten windows or more of held-out texts: a verdict on a loss or a saving is what the 95"
-    " % interval says. Where a figure differs from the paper's, the page states the likely cause."
+    " run, in ten windows or more of held-out texts: a verdict is what the 95 % interval over the"
+    " windows says. Where a figure differs from the paper's, the page states the likely cause."
 )

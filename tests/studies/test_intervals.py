@@ -46,7 +46,7 @@ def claim_of(text, **figures):
         ("a score", {"top 1": (0.76, 0.01), "top 2": (0.93, 0.01)}, PARTLY, ""),
         ("a score", {"top 1": (0.76, 0.03), "top 2": (0.97, 0.03)}, OPEN, ""),
         ("a score", {"top 1": (0.73, 0.005), "top 2": (0.94, 0.03)}, NOT, ""),
-        ("keys fall", {"centre share": (0.4, 0.05)}, HOLDS, "40% ± 2% of the keys"),
+        ("keys fall", {"centre share": (0.4, 0.05)}, HOLDS, "40.0% ± 2.2% of the keys"),
         ("keys fall", {"centre share": (0.4, 0.2)}, OPEN, ""),
         ("keys fall", {"centre share": (0.6, 0.05)}, NOT, ""),
         ("about 1 %", {"false negatives": (0.0105, 0.0004)}, HOLDS, "1.05% ± 0.02% with 5"),
