@@ -355,11 +355,11 @@ def _rows_table(rows: dict, group: int) -> Table:
     """Rows of a step of one query head, beside dense attention alone and shared by a group."""
     title = (
         "Rows of d numbers that a step of one query head moves after a dense prompt, averaged over"
-        f" 32 steps, the heads of {LAYERS} layers, and {WINDOWS} windows of {MODELS[0]}, each"
-        " with other layers; `written` are G, counters and caches; the last column is"
-        f" dense attention whose rows are read once for the {group} query heads of a kv head. LAD"
-        " reads for each head on its own, since the heads' active positions differ: grouped queries"
-        " cost it what they save others"
+        f" 32 steps, the heads of {LAYERS} layers, and {WINDOWS} windows of {long().context}"
+        f" tokens, {MODELS[0]}, each with other layers; `written` are G, counters and caches; the"
+        f" last column is dense attention whose rows are read once for the {group} query heads of a"
+        " kv head. LAD reads for each head on its own, since the heads' active positions differ:"
+        " grouped queries cost it what they save others"
     )
     parts = {
         "G": "g",
