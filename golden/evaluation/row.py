@@ -107,7 +107,7 @@ class Row:
         errors = content.get("figures_se", {})
         given["figures"] = {
             name: Estimate(mean, errors.get(name, math.nan), content["windows"])
-            for name, mean in content["figures"].items()
+            for name, mean in content.get("figures", {}).items()
         }
         given["deltas"] = tuple(content.get("deltas", [math.nan] * content["windows"]))
         return cls(**given)

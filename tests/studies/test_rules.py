@@ -14,20 +14,24 @@ from golden.studies.trials import tasks_of
 
 
 @pytest.mark.parametrize(
-    ("centres", "verdict"),
+    ("centres", "spread", "verdict"),
     [
-        ((300, 400), Verdict.REPRODUCED),
-        ((300, 1100), Verdict.NOT),
-        ((700, 1200), Verdict.PARTLY),
+        ((300, 400), 10, Verdict.REPRODUCED),
+        ((300, 1100), 10, Verdict.NOT),
+        ((700, 1200), 10, Verdict.PARTLY),
+        ((300, 400), 2000, Verdict.OPEN),
     ],
 )
 @pytest.mark.parametrize("codes", [(1, 1), (500, 2000)])
-def test_reads_are_judged_by_the_paper_s_identification(centres, codes, verdict):
-    """Of 1000 rows of a step at n = 500, and of 2000 at n = 1000."""
+def test_reads_are_judged_by_the_paper_s_identification(centres, spread, verdict, codes):
+    """Of 1000 rows of a step at n = 500, and of 2000 at n = 1000, in windows that differ."""
     nothing = dict.fromkeys((field.name for field in dataclasses.fields(Rows)), 0.0)
 
     def rows(moved):
-        return [nothing | {"n": n, "active": x} for n, x in zip((500, 1000), moved, strict=True)]
+        return [
+            [nothing | {"n": n, "active": x + off} for n, x in zip((500, 1000), moved, strict=True)]
+            for off in (-spread, 0, spread)
+        ]
 
     claim = lad._rows_claim({"centres": rows(centres), "codes, 6 bits": rows(codes)})
     assert claim.verdict is verdict
