@@ -18,6 +18,13 @@ Kinds = tuple[type[Exception], ...]
 class Parser(argparse.ArgumentParser):
     """Answers a mistake by two lines, the sentence and where to read more, in place of a usage."""
 
+    def parse_known_args(self, args=None, namespace=None):
+        """A subcommand names its unknown options itself, and so its help."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         self.exit(MISTAKEN, f"error: {message}\nsee {self.prog} --help\n")
 

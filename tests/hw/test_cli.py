@@ -207,7 +207,7 @@ def test_an_interrupt_leaves_nothing(run, monkeypatch):
     [
         ("", ""),
         ("fold", ""),
-        ("list --colour", ""),
+        ("list --colour", " list"),
         ("verilog", " verilog"),
         ("show stream.queue --json --markdown", " show"),
         ("synth stream.queue --jobs x", " synth"),
