@@ -278,7 +278,7 @@ def test_writing_beyond_the_room_is_refused_and_loses_nothing(reader, reader_des
 
 def test_a_reset_in_mid_run_is_seen(reader, reader_design):
     """Power-on resets the link and the block alike; the next reply tells."""
-    board = Board(reader_design, reader.transport())
+    board = Board(reader_design, reader.transport(patience=2.0))
     board.do(RESET, START)
     reader.process.send_signal(signal.SIGUSR1)
     with pytest.raises(BoardWasReset, match="was reset in mid-run"):
@@ -295,7 +295,7 @@ def test_a_run_begins_again_after_a_reset(reader, reader_design):
             reader.process.send_signal(signal.SIGUSR1)
         return bytes([byte])
 
-    board = Board(reader_design, Noisy(reader.transport(), damage))
+    board = Board(reader_design, Noisy(reader.transport(patience=2.0), damage))
     outcome = run_stimulus(board, stimulus, timeout=10**6, drain=100)
     assert outcome.failure is None and len(resets) > 1800
     for name, beats in stimulus.outputs.items():

@@ -127,7 +127,9 @@ def test_sessions_take_turns_on_one_board(memory_rows):
     rows = min(64, 1 << p.address_width)
     simulated = SimulatedBoard(made)
     try:
-        design = DesignOnBoard.of(generate(READER, p), Board(made, simulated.transport()))
+        # The button may swallow a packet, which is sent again after the patience.
+        board = Board(made, simulated.transport(patience=2.0))
+        design = DesignOnBoard.of(generate(READER, p), board)
         sessions, expected_uses = [], [0, 0]
         for _ in range(2):
             contents = rng.integers(1 << p.data_width, size=(rows, 1), dtype=np.uint32)

@@ -1,12 +1,12 @@
 """Every block and preset: real data, corner cases and random data, with and without stalls.
 
 cocotb drives them, under the two stall patterns that differ most; the harness runs all
-(`test_every_block_harness.py`), in Verilator. The suite has the first preset of every block in
-Icarus, and both simulators for those of the streams and of Orizuru, as compiling for cocotb's
-Verilator takes most of the time. Everything else is in ``make campaign``: first presets in both
-simulators, default ones and the papers' sizes in Verilator, others and datapaths without state in
-Icarus. ``make sim`` runs first and default presets in both. Huge ones are tested where their block
-is.
+(`test_every_block_harness.py`), in Verilator. The suite has first presets: in Icarus what is too
+dear for the suite's harness, and a core; in both simulators the streams and Orizuru, as compiling
+for cocotb's Verilator takes most of the time. Everything else is in ``make campaign``: first
+presets in both simulators, default ones and the papers' sizes in Verilator, others and datapaths
+without state in Icarus. ``make sim`` runs first and default presets in both. Huge ones are tested
+where their block is.
 """
 
 import pytest
@@ -17,6 +17,9 @@ from sim.commands.report import run_row
 from sim.core.design import generate
 from sim.drivers.cocotb.runner import SIMULATORS
 from sim.drivers.harness.verilated import HUGE
+from tests.support.costs import DEAR_TESTS
+
+HARNESS = "tests/sim/test_every_block_harness.py"
 
 
 def simulators(block, preset: str) -> tuple[str, ...]:
@@ -32,7 +35,9 @@ def simulators(block, preset: str) -> tuple[str, ...]:
 def marks(block, preset: str, simulator: str) -> tuple:
     first = preset == block.parameters_class.preset_name("first")
     both = block.folder == "stream" or block.name == "kllm.orizuru"
-    suite = first and (both or simulator == "icarus")
+    harness = f"{HARNESS}::test_every_block_under_every_stall[{block.name}]"
+    icarus = block.name == "baseline.h2o_core" or harness in DEAR_TESTS
+    suite = first and (both or (icarus and simulator == "icarus"))
     return () if suite else (pytest.mark.campaign,)
 
 

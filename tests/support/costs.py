@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 
 LIST = Path(__file__).parents[1] / "dear.txt"
+DEAR_TESTS = frozenset(LIST.read_text().splitlines())
 DEAR = 0.6
 # The examples; all pairs of 16-bit operands; every block on any trace, every stall, in Icarus; its
 # sidecar; the first of several tests that share compiled designs; unbounded proofs. The
 # dearest of all these are in the list by hand: of the harness' tests, blocks inside a core that the
-# suite compiles anyway, or whose own tests compile them. Icarus runs every block in the suite.
+# suite compiles anyway, or whose own tests compile them; Icarus has those in the suite.
 ALWAYS = re.compile(
     r"^tests/examples/|test_exhaustive.py::test_all_pairs|test_run.py::test_(text_|json_)"
     r"|test_every_block_harness.py::"
@@ -62,9 +63,8 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(items):
     first = tuple(f"tests/{name}.py" for name in FIRST)
     items.sort(key=lambda item: not item.nodeid.startswith(first))
-    dear = set(LIST.read_text().splitlines())
     for item in items:
-        if item.nodeid in dear or item.get_closest_marker("campaign"):
+        if item.nodeid in DEAR_TESTS or item.get_closest_marker("campaign"):
             item.add_marker(pytest.mark.campaign)
         elif CI.search(item.nodeid):
             item.add_marker(pytest.mark.campaign)
@@ -127,4 +127,4 @@ def _cpu_s(report: pytest.TestReport) -> float:
 
 def _record(tests: dict[str, float]) -> None:
     found = {name for name, seconds in tests.items() if seconds > DEAR and not ALWAYS.search(name)}
-    LIST.write_text("\n".join(sorted(found | set(LIST.read_text().splitlines()))) + "\n")
+    LIST.write_text("\n".join(sorted(found | DEAR_TESTS)) + "\n")

@@ -16,6 +16,9 @@ from sim.drivers.harness import verilated
 PROGRAM = Path(__file__).with_name("board.cpp")
 DIVISOR = 4
 """Clock cycles a bit: the fewest, because they take time to simulate."""
+PATIENCE_S = 120.0
+"""Seconds until a packet is sent again: one takes ten thousands of cycles, and a large core's cycle
+many microseconds."""
 
 
 def compile_board(design: BoardDesign) -> Path:
@@ -50,9 +53,8 @@ class SimulatedBoard:
         self.process = subprocess.Popen(command, pass_fds=[master])
         os.close(master)
 
-    def transport(self) -> SerialPort:
-        # Simulated, a packet takes ten thousands of cycles, and a core's cycle many microseconds.
-        return SerialPort(self.port, patience=120.0)
+    def transport(self, patience: float = PATIENCE_S) -> SerialPort:
+        return SerialPort(self.port, patience=patience)
 
     def close(self) -> None:
         self.process.kill()
