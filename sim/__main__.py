@@ -12,6 +12,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Command and a line for the list. Its module is imported only for that command.
 COMMANDS = {
     "run": "simulate a block against its golden model",
+    "timeline": "when the beats of a block's streams move, as a table or a picture",
     "generate": "continue a text by a language model whose attention is RTL",
     "demo": "a text and the papers' blocks through the RTL, and a page about them",
     "report": "run every block in every simulator and write a page about it",

@@ -32,7 +32,7 @@ def test_it_is_marked_as_for_simulation_only(monkeypatch, capsys):
         sidecar = export(block, block.parameters_class.preset("small")).sidecar
         assert sidecar["simulation_only"] is marked
     monkeypatch.setattr(sys, "argv", ["hw", "synth", BLOCK.name])
-    assert main() == 1
+    assert main() == 2
     assert capsys.readouterr().err == (
         "error: unicaim.cell_array is for simulation only,"
         " synthesize unicaim.digital_array instead\n"

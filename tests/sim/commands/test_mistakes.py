@@ -81,6 +81,7 @@ PARSED = {
     "results": "the following arguments are required: -o/--output",
     "campaign --jobs x": "argument --jobs: must be a whole number, not x",
     "compare --n 0": "argument --n: must be at least 1, not 0",
+    "timeline stream.queue --cycles 5": "argument --cycles: must be FIRST:END with FIRST below",
     "lint": "the following arguments are required: block",
     "bench --limit x": "argument --limit: must be a whole number, not x",
     "ablation --longest 3": "argument --longest: must be at least 129, not 3",
