@@ -91,7 +91,7 @@ def timeline_command(arguments) -> int:
         save(drawn, output, salt=block.name)
     if arguments.json:
         lanes = [
-            {"stream": s.name, "kind": s.kind, "beats": s.beats.tolist(), "waits": s.waits.tolist()}
+            {"stream": s.name, "kind": s.kind, "beats": s.beats.tolist(), "waits": runs(s.waits)}
             for s in shown
         ]
         print(json.dumps({"block": block.name, "cycles": [first, end], "streams": lanes}))
@@ -187,7 +187,8 @@ def register(commands) -> None:
         description=(
             "Show in which cycles beats move on a block's streams and on those of its sub-blocks, "
             "in a run of Icarus: a table, or a picture with -o. Without --streams inputs come "
-            "first, then outputs of sub-blocks, then outputs. Outputs are not compared: "
+            "first, then outputs of sub-blocks, then outputs. With --json a stream has the cycles "
+            "of its beats, and first cycle and length of each wait. Outputs are not compared: "
             "`python -m sim run` does that."
         ),
     )

@@ -10,6 +10,7 @@ from hw.catalogue import find
 from sim.commands.timeline import runs
 from sim.core.design import generate
 from sim.core.memory import FASTEST
+from sim.core.tools import ROOT
 from sim.drivers.cocotb.runner import CocotbSimulation
 from sim.drivers.run import load_testbench, load_trace
 from sim.drivers.timeline.watch import INPUT, INSIDE, OUTPUT, TimelineSimulation, streams_of
@@ -108,3 +109,21 @@ def test_a_mark_behind_the_last_beat(run, tmp_path):
     status, _, err = run(what)
     assert status == 2 and one_sentence(err) == "--mark: command has 1 beats in these cycles"
     assert not picture.exists()
+
+
+DRAWN = [
+    line
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    for line in page.read_text().splitlines()
+    if "-m sim timeline" in line and "docs/images" in line
+]
+
+
+@pytest.mark.campaign
+@pytest.mark.icarus
+@pytest.mark.parametrize("command", DRAWN, ids=lambda line: line.rpartition("/")[2])
+def test_pictures_of_the_pages(run, tmp_path, command):
+    """Are what the command beside them draws."""
+    call, _, kept = command.partition("-m sim ")[2].rpartition("-o ")
+    assert run(f"{call}-o {tmp_path / 'new.svg'}") == (0, "", "")
+    assert (tmp_path / "new.svg").read_text() == (ROOT / kept).read_text()
