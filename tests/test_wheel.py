@@ -188,3 +188,31 @@ def test_simulations_with_the_extra(wheel, tmp_path):
         assert refused.stderr == f"error: sim {command} needs a checkout of the project\n"
     # Everything is written into the cache, nothing beside the package.
     assert os.listdir(installed.folder) == [] and (tmp_path / "cache" / "build").is_dir()
+
+
+@pytest.mark.campaign
+@pytest.mark.icarus
+def test_a_block_in_a_user_s_design(wheel, tmp_path):
+    """The commands and files of docs/your_design.md, as they stand there, in an empty folder."""
+    page = (ROOT / "docs" / "your_design.md").read_text()
+    (commands,) = re.findall(r"^```sh\n(.*?)^```$", page, re.M | re.S)
+    files = re.findall(r"^```\w+\n(?:#|//) ([\w.]+).*\n((?:.*\n)+?)```$", page, re.M)
+    assert [name for name, _ in files] == ["largest.v", "test_largest.py", "Makefile"]
+    for name, text in files:
+        (tmp_path / name).write_text(text)
+    (tmp_path / wheel.name).write_bytes(wheel.read_bytes())
+    assert wheel.name in commands and len(commands.splitlines()) <= 10
+    dropped = ("MAKE", "MFLAGS", "PYTHON", "VIRTUAL_ENV", "COCOTB")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    done = subprocess.run(
+        ["bash", "-e"],
+        input=commands,
+        cwd=tmp_path,
+        env=environment | {"SENBAZURU_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS=1 FAIL=0" in done.stdout
+    for field in ("[7:0] max.index", "[23:8] max.value", "[50] last", "Latency: 4 cycles"):
+        assert field in done.stdout
