@@ -16,9 +16,16 @@ from hw.catalogue import blocks, configurations, find, select
 from hw.component import MULTIPLIERS
 from hw.emit import show
 from hw.emit.arguments import add_configuration
-from hw.emit.export import ExportError, check_writable, export, require_module_name
+from hw.emit.export import (
+    ExportError,
+    check_writable,
+    export,
+    require_module_name,
+    write_whole,
+)
 from hw.emit.progress import Progress
 from hw.package import command as package
+from hw.package.payload_types import payload_types
 from hw.parameters import ParameterError, require
 from sim.core.tools import ToolError, UnusableFile
 
@@ -92,7 +99,11 @@ def write_verilog(arguments) -> None:
                 progress.step(f"{block.name}: {text}")
 
             exported = export(block, parameters, step, arguments.multiplier, arguments.name)
-            for path in exported.write(arguments.output):
+            paths = exported.write(arguments.output)
+            if arguments.systemverilog:
+                text = payload_types(exported.name, exported.sidecar["ports"])
+                paths.append(write_whole(arguments.output / f"{exported.name}_pkg.sv", text))
+            for path in paths:
                 progress.print(str(path))
             progress.done()
 
@@ -150,6 +161,11 @@ def parser(chosen: str | None = None) -> Parser:
         default="columns",
         help="products of significands as columns for standard cells, or as an FPGA's multipliers, "
         "with dsp_shifts shifts too; no bit differs (default: %(default)s, as areas in the docs)",
+    )
+    verilog.add_argument(
+        "--systemverilog",
+        action="store_true",
+        help="also write NAME_pkg.sv, a package with a packed structure for each payload",
     )
     verilog.set_defaults(run=write_verilog)
 

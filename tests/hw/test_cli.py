@@ -243,3 +243,10 @@ def test_as_a_program(tmp_path):
     )
     assert run.returncode == 2 and run.stdout == "" and run.stderr.startswith("error: block must")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_package_beside_the_verilog(run):
+    status, out, _, made = run("verilog kllm.orizuru --name top4 --systemverilog -o made")
+    assert status == 0 and made == ["made/top4.json", "made/top4.v", "made/top4_pkg.sv"]
+    assert out.split() == ["made/top4.v", "made/top4.json", "made/top4_pkg.sv"]
+    assert "package top4_pkg;" in Path("made/top4_pkg.sv").read_text()
