@@ -17,7 +17,7 @@ from sim.commands.terminal import print_table
 from sim.core.jobs import executor
 from sim.synth import SynthesisError, libraries, report
 from sim.synth.flow import MODES
-from sim.synth.measure import Target, measure
+from sim.synth.measure import FPGAS, Target, measure
 
 SOURCES = ("hw", "sim/synth")
 """Folders whose files decide the results."""
@@ -68,10 +68,15 @@ def register(commands) -> None:
         "--ecp5", action="store_true", help="map to a Lattice ECP5 FPGA, with Fmax after routing"
     )
     command.add_argument(
+        "--xilinx",
+        action="store_true",
+        help="map to cells of Xilinx' 7 series by Yosys alone: tables, DSP48, memories; no clock",
+    )
+    command.add_argument(
         "--multiplier",
         choices=MULTIPLIERS,
         help="products of significands as columns of partial products, or as the FPGA's "
-        "multipliers, with dsp_shifts shifts too (default: dsp with --ecp5, else columns)",
+        "multipliers, with dsp_shifts shifts too (default: dsp for an FPGA, else columns)",
     )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument(
@@ -102,10 +107,11 @@ def synth(arguments) -> int:
     :raises ParameterError: for options that exclude each other or a parameter out of range.
     :raises ToolError: if a library cannot be read or a design cannot be mapped.
     """
-    if arguments.ecp5:
+    fpga = _fpga(arguments)
+    if fpga:
         for name in ("liberty", "mode", "clock", "pieces", "netlist"):
             if getattr(arguments, name) is not None:
-                raise ParameterError(f"--ecp5 and --{name} do not go together")
+                raise ParameterError(f"--{fpga} and --{name} do not go together")
     if arguments.netlist and arguments.scheduler:
         raise ParameterError("--netlist and --scheduler do not go together: others write it")
     presets = arguments.preset
@@ -126,8 +132,11 @@ def synth(arguments) -> int:
         plain = [e if isinstance(e, dict) else dataclasses.asdict(e) for e in entries]
         print(json.dumps(plain, indent=2, allow_nan=False))
         return 0
-    print_table(report.ecp5_table(entries) if arguments.ecp5 else report.table(entries))
-    if not arguments.ecp5:
+    if fpga:
+        device = FPGAS[fpga]
+        print_table(report.usage_table(entries, f"{device.DEVICE}", device.HEADINGS))
+    else:
+        print_table(report.table(entries))
         notes = [*map(report.slowest, entries), *notes]
     console = Console(highlight=False)
     for note in notes:
@@ -147,12 +156,24 @@ def _only_simulated(block: Block, name: str) -> bool:
     return bool(block.synthesizable_as)
 
 
+def _fpga(arguments) -> str:
+    """Which of FPGAS to map to, if any.
+
+    :raises ParameterError: for two of them.
+    """
+    chosen = [name for name in FPGAS if getattr(arguments, name)]
+    if len(chosen) > 1:
+        raise ParameterError(f"--{' and --'.join(chosen)} do not go together")
+    return "".join(chosen)
+
+
 def _target(arguments) -> Target:
-    if arguments.ecp5:
-        return Target(multiplier=arguments.multiplier or "dsp")
+    if fpga := _fpga(arguments):
+        return Target(multiplier=arguments.multiplier or "dsp", fpga=fpga)
     if arguments.multiplier not in (None, "columns"):
         raise ParameterError(
-            f"--multiplier {arguments.multiplier} needs --ecp5: cells have no multipliers"
+            f"--multiplier {arguments.multiplier} needs --ecp5 or --xilinx: cells have no "
+            "multipliers"
         )
     library = libraries.find(arguments.liberty)
     if arguments.clock and libraries.is_generic(library):

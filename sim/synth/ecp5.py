@@ -12,6 +12,7 @@ from sim.core.yosys import run, yosys
 from sim.synth import SynthesisError
 
 DEVICE = "LFE5U-85F-6"
+HEADINGS = ("LUT4", "DSP", "FFs", "carries", "BRAM", "Fmax, MHz")
 DEVICE_OPTIONS = ["--85k", "--package", "CABGA756", "--speed", "6"]
 NO_WIDE_LUTS = "-nowidelut"
 """Option of ``synth_ecp5``: fewer LUT4s, by 7 % (`attention.pe_array`) to 33 % (`kllm.orizuru`)."""

@@ -9,8 +9,11 @@ from golden.files import replacing
 from hw.catalogue import find
 from hw.emit.export import module_name, to_rtlil
 from hw.parameters import Parameters
-from sim.synth import ecp5, liberty, report
+from sim.synth import ecp5, liberty, report, xilinx
 from sim.synth.flow import MODES, Mapper
+
+FPGAS = {"ecp5": ecp5, "xilinx": xilinx}
+"""Modules that map to an FPGA, with DEVICE, HEADINGS of a Usage's fields, and `measure`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +21,7 @@ class Target:
     """What to map designs to, and how.
 
     library
-        Path of a Liberty file; None for the FPGA.
+        Path of a Liberty file; None for an FPGA.
     sha256
         Hash of that file's content: the results of equal targets are equal.
     mode
@@ -32,6 +35,8 @@ class Target:
         Folder to write the netlists to.
     multiplier
         One of :data:`hw.component.MULTIPLIERS`.
+    fpga
+        One of `FPGAS`, without a library.
     """
 
     library: str | None = None
@@ -41,6 +46,7 @@ class Target:
     pieces: int | None = None
     netlist: Path | None = None
     multiplier: str = "columns"
+    fpga: str = ""
 
     @property
     def modes(self) -> list[str]:
@@ -59,12 +65,13 @@ def measure(name: str, preset: str, parameters: Parameters, target: Target) -> l
     rtlil = to_rtlil(block.create(parameters), module, multiplier=target.multiplier)
     with tempfile.TemporaryDirectory(prefix="synth_") as scratch:
         if target.library is None:
-            usage = ecp5.measure(rtlil, module, Path(scratch))
+            fpga = FPGAS[target.fpga]
+            usage = fpga.measure(rtlil, module, Path(scratch))
             entry = {
                 "block": block.name,
                 "preset": preset,
                 "parameters": dataclasses.asdict(parameters),
-                "device": ecp5.DEVICE,
+                "device": fpga.DEVICE,
                 **dataclasses.asdict(usage),
             }
             return [(entry, "")]

@@ -1,13 +1,13 @@
 """Results of synthesis, as rows for programs and tables for people."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from rich import box
 from rich.table import Table
 
 from hw.catalogue import Block
 from hw.parameters import Parameters
-from sim.synth import ecp5
 from sim.synth.flow import Mapped, driver, nand2_area
 from sim.synth.libraries import is_generic
 
@@ -136,15 +136,15 @@ def explanation(mapped: Mapped) -> str:
     return f"Delays are of cells alone, no wires: {source}, nothing at outputs, an ideal clock."
 
 
-def ecp5_table(rows: list[dict]) -> Table:
-    title = f"Lattice ECP5 {ecp5.DEVICE}, out of context"
-    shown = Table(title=title, title_justify="left", box=box.SIMPLE)
+def usage_table(rows: list[dict], device: str, headings: Sequence[str]) -> Table:
+    """What designs use of an FPGA, out of context."""
+    shown = Table(title=f"{device}, out of context", title_justify="left", box=box.SIMPLE)
     shown.add_column("block", no_wrap=True)
-    for name in ("LUT4", "DSP", "FFs", "carries", "BRAM", "Fmax, MHz"):
+    for name in headings:
         shown.add_column(name, justify="right")
-    keys = [field.name for field in dataclasses.fields(ecp5.Usage)]
     for entry in rows:
-        shown.add_row(f"{entry['block']} {entry['preset']}", *(number(entry[key]) for key in keys))
+        used = list(entry.values())[-len(headings) :]
+        shown.add_row(f"{entry['block']} {entry['preset']}", *map(number, used))
     return shown
 
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from hw.emit.export import to_rtlil
 from sim.core.jobs import kept
 from sim.core.tools import ToolError
 from sim.drivers.run import run as simulate
-from sim.synth import SynthesisError, ecp5, flow, liberty, libraries, measure
+from sim.synth import SynthesisError, ecp5, flow, liberty, libraries, measure, xilinx
 from tests.support.hw import tiny
 
 QUEUE = "stream.queue --preset small"
@@ -241,6 +242,8 @@ FAULTS = {
     f"{QUEUE} --liberty text.lib": "text.lib is not a Liberty file",
     f"{QUEUE} --clock 100": "--clock needs a library that knows picoseconds: give --liberty",
     f"{QUEUE} --ecp5 --mode area": "--ecp5 and --mode do not go together",
+    f"{QUEUE} --xilinx --clock 900": "--xilinx and --clock do not go together",
+    f"{QUEUE} --xilinx --ecp5": "--ecp5 and --xilinx do not go together",
     f"{QUEUE} --set depth=0": "depth must be at least 1, not 0",
     "stream.queue --preset huge": "preset must be one of ",
 }
@@ -375,3 +378,34 @@ def test_ecp5_counts_agree_with_the_placer(tmp_path):
 def test_ecp5_multiplier(tmp_path):
     usage = ecp5.measure(to_rtlil(Product(), "product"), "product", tmp_path)
     assert usage.dsp == 1 and usage.flipflops == 0 and usage.fmax_mhz is None
+
+
+@pytest.mark.campaign
+def test_xilinx_counts_are_the_cells_of_yosys(tmp_path):
+    """A memory of tables takes four for each RAM32M; a product is one DSP48E1."""
+    block = find("stream.queue")
+    rtlil = to_rtlil(block.create(block.parameters_class.preset("small")), "queue")
+    usage = xilinx.measure(rtlil, "queue", tmp_path)
+    assert usage.memories == 8 < usage.luts < 32 and usage.dsp == usage.bram == 0
+    assert 7 <= usage.flipflops < 32
+    usage = xilinx.measure(to_rtlil(Product(), "product"), "product", tmp_path)
+    assert usage.dsp == 1 and usage.flipflops == 0
+
+
+def test_xilinx(run, monkeypatch):
+    usage = xilinx.Usage(22, 8, 0, 7, 1, 0)
+    monkeypatch.setattr(xilinx, "measure", lambda rtlil, name, folder: usage)
+    status, out, err = run("stream.queue --preset small --xilinx --json")
+    [row] = json.loads(out)
+    assert (status, err) == (0, "") and row.items() >= vars(usage).items()
+    assert row["device"] == "Xilinx 7 series"
+    status, out, _ = run("stream.queue --preset small --xilinx")
+    assert status == 0 and "out of context" in out and "22" in out.split()
+
+
+def test_cells_of_xilinx_are_all_counted():
+    cells = Counter({"LUT2": 3, "LUT6": 4, "SRL16E": 2, "RAM64M": 1, "RAMB36E1": 1, "FDRE": 5})
+    used = xilinx.usage_of("top", cells + Counter({"MUXF7": 9, "INV": 1, "CARRY4": 2}))
+    assert used == xilinx.Usage(13, 6, 0, 5, 2, 2)
+    with pytest.raises(SynthesisError, match="top has a cell LDCE, which is not counted"):
+        xilinx.usage_of("top", cells + Counter({"LDCE": 1}))
