@@ -11,6 +11,7 @@ import pytest
 
 from examples.course import evict_by_sum, fault, pictures, speedup
 from sim.core.tools import ROOT
+from tests.support.pictures import same_drawing
 
 PAGE = (ROOT / "docs" / "course.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.M | re.S)
@@ -68,7 +69,7 @@ def test_pictures_are_those_of_the_page(tmp_path):
     assert made == ["course_cache.svg", "course_error.svg"]
     for name in made:
         assert f"images/{name}" in PAGE
-        assert (tmp_path / name).read_text() == (ROOT / "docs" / "images" / name).read_text()
+        assert same_drawing(tmp_path / name, ROOT / "docs" / "images" / name)
 
 
 @pytest.mark.campaign
