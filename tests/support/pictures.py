@@ -16,5 +16,5 @@ def same_drawing(one: Path, other: Path) -> bool:
     texts = [re.sub(r'(id="|#)p[0-9a-f]{10}\b', r"\1p", of.read_text()) for of in (one, other)]
     if NUMBER.sub("", texts[0]) != NUMBER.sub("", texts[1]):
         return False
-    numbers = [np.array(NUMBER.findall(text), float) for text in texts]
-    return bool(np.allclose(*numbers, rtol=0, atol=0.01))
+    drawn, again = (np.array(NUMBER.findall(text), float) for text in texts)
+    return bool(np.allclose(drawn, again, rtol=0, atol=0.01))
