@@ -187,7 +187,7 @@ def test_a_wrong_weight_is_located(quantised, layers, name):
 def test_a_hang_is_located(quantised, layers):
     layer = layers()[2]
     layer._address["wo", 0, 0] = 1 << 12  # beyond the layer's memory
-    with pytest.raises(Difference, match=r"layer 2, token 0: matrix wo: memory weights: request"):
+    with pytest.raises(Difference, match=r"layer 2, token 0: matrix wo: memory memory: request 0"):
         layer.multiply("wo", np.ones((1, 48), np.float32))
 
 
