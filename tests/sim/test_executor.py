@@ -114,6 +114,11 @@ def test_other_sources_or_tools_are_other_results(monkeypatch, tmp_path):
     assert [is_kept(), is_kept()] == [False, True]
     monkeypatch.setattr(kept, "versions", lambda: "another compiler")
     assert [is_kept(), is_kept()] == [False, True]
+    # A wheel that was made here leaves this project's metadata.
+    (tmp_path / "senbazuru.egg-info").mkdir()
+    (tmp_path / "senbazuru.egg-info" / "PKG-INFO").write_text("Name: senbazuru\nVersion: 9\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert is_kept()
     kept.tools.cache_clear()
     kept.digest_once.cache_clear()
 

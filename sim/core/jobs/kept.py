@@ -31,8 +31,12 @@ def _stamp(sources: tuple[str, ...]) -> list[tuple]:
 
 @functools.cache
 def tools() -> str:
-    """Versions of all tools and packages."""
-    packages = sorted((d.name, d.version) for d in importlib.metadata.distributions())
+    """Versions of all tools and packages.
+
+    Not of this project, whose files are hashed: a checkout in which a wheel was made has one.
+    """
+    found = {(d.name, d.version) for d in importlib.metadata.distributions()}
+    packages = sorted(entry for entry in found if entry[0] != "senbazuru")
     return repr((versions().replace(sys.prefix, ""), packages))
 
 
