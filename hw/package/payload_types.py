@@ -75,6 +75,7 @@ def _typedef(port: dict) -> list[str]:
     what = f": {port['description']}" if port.get("description") else ""
     lines = [f"  // {port['direction']} {name}{what}"]
     lines += _constants(name, port.get("fields") or [])
+    # A payload of one number, or an array of numbers, needs no structure.
     if not root.fields:
         root = dataclasses.replace(root, bits=root.bits or port["width"])
         return [*lines, f"  typedef {_vector(root)}{type_name(port['name'])};"]
@@ -94,6 +95,7 @@ def _tree(fields: Sequence[dict]) -> _Node:
         node = root
         dims = [(of["count"], of["stride"]) for of in field.get("arrays", [])]
         for part in field["name"].split("."):
+            # A payload that is an array as a whole has a part without a name.
             name, arrays = re.fullmatch(r"(\w*)((?:\[\])*)", part).groups()  # type: ignore[union-attr]
             if name:
                 node = node.fields.setdefault(name, _Node())
@@ -107,6 +109,7 @@ def _tree(fields: Sequence[dict]) -> _Node:
 
 def _body(node: _Node, bits: int, base: int, indent: str) -> list[str]:
     """Members of a structure of that many bits from `base` on, the highest first."""
+    # In a packed structure the first member has the highest bits.
     lines, top = [], base + bits
     for name, field in sorted(node.fields.items(), key=lambda entry: -entry[1].low):
         end = field.low + field.width
@@ -139,6 +142,7 @@ def _vector(node: _Node) -> str:
 
 
 def _dimensions(node: _Node) -> str:
+    # A space is needed before a name, and none between dimensions.
     dims = "".join(f"[{count - 1}:0]" for count, _ in node.dims)
     return f"{dims} " if dims and (node.fields or node.element == 1) else dims
 

@@ -185,7 +185,7 @@ def register(commands) -> None:
     command = commands.add_parser(
         "timeline",
         description=(
-            "Show in which cycles beats move on a block's streams and on those of its sub-blocks, "
+            "Show in which cycles beats move on the streams of a block and of its sub-blocks, "
             "in a run of Icarus: a table, or a picture with -o. Without --streams inputs come "
             "first, then outputs of sub-blocks, then outputs. With --json a stream has the cycles "
             "of its beats, and first cycle and length of each wait. Outputs are not compared: "

@@ -31,7 +31,7 @@ class Usage:
     """Cells that a design uses.
 
     luts
-        Tables of up to six inputs, those of `memories` among them.
+        Tables of up to six inputs, `memories` included.
     memories
         Tables that are memories or shift registers.
     dsp, bram

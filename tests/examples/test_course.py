@@ -34,7 +34,7 @@ def test_the_session_prints_what_the_page_says():
 
 
 def test_least_sum_keeps_the_first_rows():
-    """They have been summed up for longest; the error is more than twice that of voting."""
+    """They have been summed up for longest; the error is more than twice voting's."""
     least, votes, alone = printed(evict_by_sum.main).splitlines()
     assert least == "least sum: error 0.92, 32 of 32 rows older than 32 tokens"
     assert votes == "votes: error 0.36, 7 of 32 rows older than 32 tokens"
@@ -74,7 +74,7 @@ def test_pictures_are_those_of_the_page(tmp_path):
 
 @pytest.mark.campaign
 def test_commands_do_what_the_page_says(run_python, tmp_path):
-    """But for that of a picture, which `test_timeline.py` makes again."""
+    """The command that draws a picture is run by `test_timeline.py`."""
     commands = [command for command in COMMANDS if "sim timeline" not in command]
     assert len(commands) == 4
     for command in commands:

@@ -59,7 +59,7 @@ def _streams(verilog: str, module: str) -> list[tuple[str, str]]:
 
 
 def _inside(design: Design, module: str, path: str, depth: int) -> list[str]:
-    """Output streams of the sub-blocks of a module, those of each one's own sub-blocks first."""
+    """Output streams of the sub-blocks of a module, each behind its own sub-blocks' streams."""
     if not depth:
         return []
     verilog, known = design.verilog, set(design.modules)
