@@ -10,6 +10,9 @@ ifneq ($(words $(CURDIR)),1)
 $(error this folder's path has spaces, which make and Verilator cannot handle)
 endif
 
+# Simulators and commands start Python hundreds of times, and compiling the sources is half of a start.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Options of commands that run many tasks, as in `make campaign LONG="--jobs 8"` or LONG="--scheduler tcp://host:8786".
 LONG ?=
 
