@@ -30,7 +30,7 @@ class KVCache:
         if k.ndim == 2:
             k, v = k[:, None], v[:, None]
         needed = self._length + k.shape[1]
-        if needed > self._k.shape[1]:
+        if needed > self._k.shape[1] or len(self._k) < len(k):
             # Doubled, so that appending tokens one by one takes linear time.
             capacity = max(needed, 2 * self._length)
             self._k, self._v = self._grown(self._k, k, capacity), self._grown(self._v, v, capacity)

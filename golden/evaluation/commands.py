@@ -13,6 +13,7 @@ from rich.table import Table
 
 from golden import FailedError, InputError
 from golden.algorithms.kllm.calibration import calibration_samples, tuning_samples
+from golden.algorithms.tsuru import constant_samples, kept_key_constants
 from golden.evaluation.context_command import (
     CONTEXT_OPTIONS,
     add_context,
@@ -179,6 +180,8 @@ def _on_model(
         options["samples"] = calibration_samples(tokenizer, evaluated=evaluated)
     if any(policy.parameters.get("tuned") for policy in policies):
         options["tuning"] = tuning_samples(tokenizer, evaluated=evaluated)
+    if any(policy.name == "tsuru" for policy in policies):
+        options["constants"] = kept_key_constants(model, constant_samples(tokenizer, context))
     measured = [_sound(measure, policy, model, numbers, **options) for policy in policies]
     counted = sum(
         max(0, min(context, tokens - first) - prompt) for first in range(0, tokens, context)

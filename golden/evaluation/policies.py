@@ -20,6 +20,7 @@ from golden.algorithms.baselines.smoothquant import SmoothQuantLlama
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.lad import LocalityAwareAttention
 from golden.algorithms.topick import TokenPickerAttention
+from golden.algorithms.tsuru import TsuruAttention
 from golden.algorithms.unicaim import StaticDynamicAttention
 from golden.algorithms.unicaim.bit_exact import BitExactAttention
 from golden.algorithms.veda import VotingAttention
@@ -37,6 +38,7 @@ POLICIES: dict[str, type[Any]] = {
     "lad": LocalityAwareAttention,
     "unicaim": StaticDynamicAttention,
     "unicaim_core": BitExactAttention,
+    "tsuru": TsuruAttention,
     "rtn": RoundToNearestLlama,
     "smoothquant": SmoothQuantLlama,
     "kllm": QuantizedLlama,
@@ -46,7 +48,10 @@ POLICIES: dict[str, type[Any]] = {
 Their constructors differ: the text of a policy names the arguments.
 """
 
-_GIVEN = ("model", "samples", "tuning", "progress", "cached", "rope", "cascade", "layer")
+_GIVEN = (
+    *("model", "samples", "tuning", "progress", "cached"),
+    *("rope", "cascade", "layer", "constants"),
+)
 """Parameters that the program sets, not the user."""
 
 

@@ -116,6 +116,11 @@ class Row:
         """Loss against another policy's, nats a token, paired by window."""
         return Estimate.of(np.subtract(self.deltas, other.deltas).tolist())
 
+    def of_fp16(self, times: Estimate) -> Estimate:
+        """Bytes of dense FP16 rows over the policy's, of what was counted at `row_bits`."""
+        share = FP16_BITS / self.row_bits
+        return dataclasses.replace(times, mean=share * times.mean, error=share * times.error)
+
 
 def row_of(
     policy: str,

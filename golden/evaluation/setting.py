@@ -1,6 +1,7 @@
 """What policies are measured on at a fixed context, and the measurements."""
 
 import dataclasses
+import functools
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from tqdm import tqdm
 
 from golden import InputError
 from golden.algorithms.kllm.calibration import calibration_samples, tuning_samples
+from golden.algorithms.tsuru import KeyConstants, constant_samples, kept_key_constants
 from golden.evaluation.in_context import (
     DenseRun,
     Score,
@@ -61,14 +63,24 @@ class Setting:
         return cut(self.tokenizer, texts, self.context + 1, queries=queries, windows=self.windows)
 
     def defaults(self, policies: Sequence[Policy], windows: Sequence[Window]) -> dict[str, Any]:
-        """Samples to calibrate with, which the windows' text is not among."""
-        defaults: dict[str, Any] = {}
+        """Samples to calibrate with, which the windows' text is not among, and constants."""
+        defaults = self.constants(policies)
         evaluated = "\n".join(self.tokenizer.decode(list(window.tokens)) for window in windows)
         if any(policy.quantises_products for policy in policies):
             defaults["samples"] = calibration_samples(self.tokenizer, evaluated=evaluated)
         if any(policy.parameters.get("tuned") for policy in policies):
             defaults["tuning"] = tuning_samples(self.tokenizer, evaluated=evaluated)
         return defaults
+
+    def constants(self, policies: Sequence[Policy]) -> dict[str, Any]:
+        """What a policy knows of the model before a sequence begins."""
+        return (
+            {"constants": self._key_constants} if any(p.name == "tsuru" for p in policies) else {}
+        )
+
+    @functools.cached_property
+    def _key_constants(self) -> list[KeyConstants]:
+        return kept_key_constants(self.model, constant_samples(self.tokenizer, self.context))
 
     def row(self, policy: str, scores: Sequence[Score], queries: int) -> Row:
         """The policy's row."""
@@ -139,7 +151,8 @@ def _chosen(
     def loss(text: str) -> float:
         if text not in losses:
             policy = parse(text, prompt=setting.context)
-            scores = score_all(setting, runs, [policy], total=len(runs))[text]
+            known = setting.constants([policy])
+            scores = score_all(setting, runs, [policy], total=len(runs), **known)[text]
             losses[text] = float(np.mean([score.kl for score in scores]))
         return losses[text]
 

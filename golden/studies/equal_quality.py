@@ -142,7 +142,8 @@ def _cells(rows: Mapping[Trial, Row], of: Equal) -> list[str]:
 
 
 def _figures(row: Row) -> list[str]:
-    return [f"{row.delta:+.4f}", f"{row.times_fewer:.2f}", f"{row.times_fewer_shared:.2f}"]
+    fewer = (row.of_fp16(times) for times in (row.times_fewer, row.times_fewer_shared))
+    return [f"{row.delta:+.4f}", *(f"{times:.2f}" for times in fewer)]
 
 
 def _fixed_table(rows: Mapping[Trial, Row]) -> Table:
@@ -158,7 +159,7 @@ def _picture(rows: Mapping[Trial, Row], equals: Sequence[Equal]) -> "Figure":
     """Bytes of dense attention over the policy's; rows shared by a group."""
     lines = {
         name: [
-            rows[Trial(of.policy, place())].times_fewer_shared.mean if of.reached else float("nan")
+            _shared(rows[Trial(of.policy, place())]) if of.reached else float("nan")
             for of in equals
             if of.name == name
         ]
@@ -171,3 +172,7 @@ def _picture(rows: Mapping[Trial, Row], equals: Sequence[Equal]) -> "Figure":
         "times fewer bytes, shared by a group",
         log_x=True,
     )
+
+
+def _shared(row: Row) -> float:
+    return row.of_fp16(row.times_fewer_shared).mean

@@ -168,5 +168,8 @@ def _others_table(rows: Mapping[Trial, Row], place: Place) -> Table:
     return Table(
         f"The same, policies that keep every token ({place.model})",
         ["policy", name_of_figure, "bytes, times fewer"],
-        [[name, figure(row), f"{row.times_fewer_shared.mean:.2f}"] for name, row in found.items()],
+        [
+            [name, figure(row), f"{row.of_fp16(row.times_fewer_shared).mean:.2f}"]
+            for name, row in found.items()
+        ],
     )

@@ -34,6 +34,9 @@ def test_by_hand():
     assert row.times_fewer.mean == pytest.approx(600 / 225)
     assert row.times_fewer_shared.mean == pytest.approx(150 / 250)
     assert row.k_times_fewer.error == pytest.approx((150 / 50 - 150 / 100) / 2)
+    fp16 = row.of_fp16(row.k_times_fewer)
+    assert fp16.mean == pytest.approx(400 / 150)
+    assert fp16.error == pytest.approx((200 / 50 - 200 / 100) / 2)
     assert row.figures == {"n": Estimate.of([50.0, 25.0])} and math.isnan(row.rouge_l.mean)
 
 

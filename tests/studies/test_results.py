@@ -10,7 +10,7 @@ import pytest
 
 from golden import __main__ as cli
 from golden.lm.text import default_text
-from golden.studies import equal_quality, kllm, lad, recall, topick, trials, unicaim, veda
+from golden.studies import equal_quality, kllm, lad, recall, topick, trials, tsuru, unicaim, veda
 from golden.studies.results import EXPERIMENTS
 from tests.support.lm import tiny_llama
 
@@ -45,6 +45,11 @@ def run(tmp_path, monkeypatch, call):
         equal_quality: {"MODEL": str(model), "TEXTS": "text.txt", "CHOICE_TEXTS": "text.txt"}
         | {"CONTEXT": 120, "QUERIES": 6, "CHOICE_WINDOWS": 2, "LOSSES": (1e-9, 1e-4)}
         | {"KNOBS": {"H2O": "h2o:capacity=4..120", "StreamingLLM": "streaming:capacity=5..6"}},
+        tsuru: few
+        | {"CHOICE_TEXTS": "text.txt", "CHOICE_WINDOWS": 2, "LONGER": {}}
+        | {"OTHER_WINDOWS": WINDOWS, "ABLATION_WINDOWS": WINDOWS, "ECHO_QUERIES": 20}
+        | {"LOSSES": (1e-4, 1e-3)}
+        | {"_BITS": dict.fromkeys((1e-4, 1e-3), "key_bits=7"), "ABLATED_AT": 1e-4},
         kllm: {"MODEL": str(model), "OTHERS": (), "TEXTS": "text.txt"}
         | {"CONTEXT": 120, "QUERIES": 6, "OTHER_WINDOWS": WINDOWS, "EXACT_WINDOWS": WINDOWS}
         | {"PRECISIONS": {"W4A4": 4}, "PAPER_STEPS": steps[:1]}
