@@ -37,8 +37,12 @@ DEFAULTS = (
     "voting:capacity=128",
     "topick:threshold=0.001",
     "lad",
+    "spatten",
+    "kv:bits=4",
+    "tsuru",
     "kllm",
     "rtn",
+    "smoothquant",
 )
 AFTER_PROMPT = (
     "snapkv:capacity=128",
@@ -124,7 +128,8 @@ def run_eval(arguments: argparse.Namespace) -> None:
         products = [policy.text for policy in policies if policy.quantises_products]
         if arguments.policy and products:
             raise InputError(f"policy {products[0]}: it has no attention to run on a trace")
-        policies = [policy for policy in policies if not policy.quantises_products]
+        if not arguments.policy:
+            policies = [policy for policy in policies if not policy.needs_model]
         measured, about = _on_trace(arguments, policies)
     if arguments.plot is not None:
         with replacing(arguments.plot) as file:
@@ -180,7 +185,7 @@ def _on_model(
         options["samples"] = calibration_samples(tokenizer, evaluated=evaluated)
     if any(policy.parameters.get("tuned") for policy in policies):
         options["tuning"] = tuning_samples(tokenizer, evaluated=evaluated)
-    if any(policy.name == "tsuru" for policy in policies):
+    if any(policy.needs_constants for policy in policies):
         options["constants"] = kept_key_constants(model, constant_samples(tokenizer, context))
     measured = [_sound(measure, policy, model, numbers, **options) for policy in policies]
     counted = sum(

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import inspect
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from golden import InputError
@@ -72,6 +73,16 @@ class Policy:
         """Whether it replaces the model's matrix products and leaves attention dense."""
         return not _is_attention(self.name)
 
+    @property
+    def needs_model(self) -> bool:
+        """Whether q, k and v are not enough: a trace of them has neither products nor constants."""
+        return self.quantises_products or self.needs_constants
+
+    @property
+    def needs_constants(self) -> bool:
+        """Whether it has to know what the model's keys are like before a sequence begins."""
+        return "constants" in _signature(self.name)
+
     def attention(self, **defaults) -> DecodeAttention:
         """A new instance for one layer; `defaults` set parameters that the text does not."""
         return self.attentions(1, **defaults)[0]
@@ -100,7 +111,7 @@ class Policy:
             raise InputError(f"policy {self.text}: {error}") from None
 
     def _with(self, defaults: dict[str, Any]) -> dict[str, Any]:
-        known = inspect.signature(POLICIES[self.name]).parameters
+        known = _signature(self.name)
         return {name: x for name, x in defaults.items() if name in known} | self.parameters
 
 
@@ -145,8 +156,11 @@ def parse(text: str, **defaults) -> Policy:
 
 def parameters(name: str) -> dict[str, inspect.Parameter]:
     """What may be set on the command line: name to annotation and default."""
-    signature = inspect.signature(POLICIES[name])
-    return {key: p for key, p in signature.parameters.items() if key not in _GIVEN}
+    return {key: p for key, p in _signature(name).items() if key not in _GIVEN}
+
+
+def _signature(name: str) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(POLICIES[name]).parameters
 
 
 def describe(name: str) -> str:

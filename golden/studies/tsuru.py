@@ -20,7 +20,7 @@ TEXTS, CHOICE_TEXTS = HELD_OUT, DEVELOPMENT
 MODELS = ("smollm2", "qwen0.5b")
 CONTEXT, QUERIES = 2048, 64
 WINDOWS = 20
-"""Of the first model; a longer context, another model or task has fewer."""
+"""Windows of the first model; a longer context, another model or task has fewer."""
 LONGER = {4096: 8}
 OTHER_WINDOWS = 6
 CHOICE_WINDOWS = 3

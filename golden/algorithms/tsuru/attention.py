@@ -32,19 +32,19 @@ class TsuruAttention(DecodeAttention):
 
     Each key has two codes. All search codes are read, and the softmax of the scores that they give
     is the estimate. Rows above the threshold for any query head of the group are chosen, and their
-    finer codes are read for all of its heads. Of the other rows, a head takes the estimated
-    probability times the mean of all values. The newest row, and rows whose search code saturates,
+    finer codes are read for all of its heads. The other rows count with their estimated probability
+    times the mean of all values. The newest row, and rows whose search code saturates,
     are chosen always; the first ``sinks`` rows are read in FP16.
 
     threshold
-        Of the estimated probability; 0 chooses every row.
+        The least estimated probability of a chosen row; 0 chooses every row.
     search
         ``rotated``: codes of a rotated key, and a scale a row. ``channels``: more bits for channels
         where they help scores most, with constant scales.
     search_bits
         Bits an element, for ``channels`` on average.
     key_bits, value_bits
-        Of the finer codes, rotated, with a scale a row.
+        Bits of the finer codes, rotated, with a scale a row.
     sinks
         Rows at the start that are exact.
     rest

@@ -8,7 +8,7 @@ from golden.algorithms.kllm.kmeans import kmeans
 
 MOST_BITS = 8
 _REACH, _POINTS = 6.0, 8192
-"""The density is taken at so many points, up to so many standard deviations from the mean."""
+"""The density is taken at POINTS points, up to REACH standard deviations from the mean."""
 
 
 @functools.cache

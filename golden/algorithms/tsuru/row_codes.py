@@ -15,7 +15,7 @@ from golden.algorithms.tsuru.gaussian_levels import gaussian_levels, lost_share,
 
 SCALE_BYTES = 1
 _FRACTION_BITS = 3
-"""Of a row's scale, a float of eight bits without sign."""
+"""A row's scale is a float of eight bits without sign; these are its fraction."""
 MOST_CHANNEL_BITS = 6
 SATURATED = 4.0
 """Standard deviations beyond which a channel's code says too little."""
