@@ -13,6 +13,7 @@ from golden.lm import commands
 from golden.mistakes import FAILED, Parser, status_of
 from golden.studies import results
 from golden.studies.kllm_cost import command as kllm_cost
+from golden.studies.unicaim_circuit import command as unicaim_circuit
 from golden.studies.unicaim_cost import command as unicaim_cost
 from golden.trace import TraceError
 
@@ -23,6 +24,7 @@ REGISTER = (
     results.register,
     kllm_cost.register,
     unicaim_cost.register,
+    unicaim_circuit.register,
 )
 """Functions that add commands to the parser. A command sets ``run``, called with its arguments."""
 

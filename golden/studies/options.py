@@ -18,7 +18,7 @@ def add_output(command: argparse.ArgumentParser, name: str) -> None:
         "--output",
         type=Path,
         metavar="DIR",
-        help=f"write {name}.md, {name}.json and three pictures there",
+        help=f"write {name}.md, {name}.json and pictures there",
     )
 
 

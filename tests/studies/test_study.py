@@ -11,6 +11,7 @@ from golden.studies import results
 from golden.studies.kllm_cost import page as kllm_cost
 from golden.studies.kllm_cost.rates import Setting as KllmSetting
 from golden.studies.study import OURS, Claim, Picture, Study, Table, Verdict, close, tally
+from golden.studies.unicaim_circuit import page as unicaim_circuit
 from golden.studies.unicaim_cost import page as unicaim_cost
 from golden.studies.unicaim_cost.sweeps import Setting as UnicaimSetting
 from sim.studies import veda
@@ -22,6 +23,9 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 KEPT = {
     "kllm_cost": lambda: kllm_cost.study(KllmSetting()),
     "unicaim_cost": lambda: unicaim_cost.study(UnicaimSetting()),
+    "unicaim_circuit": lambda: unicaim_circuit.study(
+        unicaim_circuit.read(RESULTS / "unicaim_circuit.json")
+    ),
     "veda_speed": veda.speed_study,
     "topick_speed": lambda: pruning.study(read(RESULTS / "topick_speed.json")),
     "kllm_counting": lambda: counting.study(counting.read(RESULTS / "kllm_counting.json")),

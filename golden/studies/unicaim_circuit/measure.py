@@ -1,0 +1,27 @@
+"""All figures of the study, plain numbers."""
+
+import dataclasses
+from typing import Any
+
+from golden.studies.unicaim_circuit import arrays, lines
+from golden.studies.unicaim_circuit.setting import Setting
+
+
+def measure(setting: Setting) -> dict[str, Any]:
+    """Figures by name; takes some minutes of one processor, most of them for `recall`."""
+    return {
+        "setting": dataclasses.asdict(setting),
+        "cells": lines.cells(setting),
+        "search": lines.search(setting),
+        "order": lines.order(setting),
+        "inverse": lines.inverse(setting),
+        "devices": lines.devices(setting),
+        "linearity": lines.linearity(setting),
+        "linear_points": lines.linear_points(setting),
+        "references": lines.references(setting, arrays.TOP),
+        "charge": arrays.charge(setting),
+        "evictions": arrays.evictions(setting),
+        "energy": arrays.energy(setting),
+        "deviations": arrays.deviations(setting),
+        "recall": arrays.recall(setting),
+    }

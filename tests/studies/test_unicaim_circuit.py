@@ -1,0 +1,193 @@
+"""The command ``circuit-unicaim``: its page again, its parts on small settings, its verdicts."""
+
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from golden import __main__ as cli
+from golden.studies.study import Verdict
+from golden.studies.unicaim_circuit import arrays, lines
+from golden.studies.unicaim_circuit.claims import claims
+from golden.studies.unicaim_circuit.measure import measure
+from golden.studies.unicaim_circuit.page import NAME, read, study
+from golden.studies.unicaim_circuit.setting import (
+    Setting,
+    all_scores,
+    compositions,
+    mixed_rows,
+    points,
+    rounded,
+)
+from golden.unicaim.sense_line import crossing_times, search_times
+
+KEPT = Path(__file__).parents[2] / "docs" / "results" / f"{NAME}.json"
+FIRST, BY_VOLTAGE, RESISTIVE = points(Setting())
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return read(KEPT)
+
+
+def assert_near(found, expected):
+    """Nested numbers agree to the digits that machines share."""
+    assert type(found) is type(expected)
+    if isinstance(found, dict):
+        assert list(found) == list(expected)
+        for name in found:
+            assert_near(found[name], expected[name])
+    elif isinstance(found, list) and found and isinstance(found[0], dict):
+        for one, other in zip(found, expected, strict=True):
+            assert_near(one, other)
+    elif isinstance(found, str):
+        assert found == expected
+    else:
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-3)
+
+
+@pytest.mark.campaign
+def test_the_kept_data_follow_from_the_circuit(kept):
+    assert_near(json.loads(json.dumps(measure(Setting()))), kept)
+
+
+@pytest.mark.parametrize(
+    "name", ["cells", "search", "order", "inverse", "devices", "linearity", "linear_points"]
+)
+def test_kept_figures_of_lines(kept, name):
+    assert_near(json.loads(json.dumps(getattr(lines, name)(Setting()))), kept[name])
+
+
+@pytest.mark.campaign
+def test_the_command_writes_what_it_prints(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    # Two arrays are enough to see the options arrive.
+    every = arrays.arrays
+    monkeypatch.setattr(
+        arrays, "arrays", lambda *which: (one for n, one in enumerate(every(*which)) if n < 5)
+    )
+    status, out, _ = call(
+        cli.main, "circuit-unicaim --json --set v_read=1.2 --spread-mv 20 --detector-mv 3 -o made"
+    )
+    made = json.loads(out)
+    assert status == 0 and json.loads((tmp_path / f"made/{NAME}.json").read_text()) == made
+    assert made["setting"]["line"]["v_read"] == 1.2 and made["setting"]["spread_mv"] == 20
+    assert list(made["cells"])[0] == "by current, V_R = 1.2 V"
+    page = (tmp_path / f"made/{NAME}.md").read_text()
+    assert "| v_read | 1.2 |" in page and all(claim["why"] in page for claim in made["claims"])
+    written = {path.name for path in (tmp_path / "made").iterdir()}
+    assert written == {f"{NAME}.json", f"{NAME}.md"} | {
+        f"{NAME}_{name}.svg"
+        for name in ("cell", "search", "charge", "current", "inverse", "recall")
+    }
+
+
+@pytest.mark.parametrize(("score", "cells", "limit"), [(-64, 16, 4), (5, 16, 4), (63, 16, 4)])
+def test_rows_of_a_score(score, cells, limit):
+    equal, ends = compositions(score, cells, limit)
+    assert equal.sum() == ends.sum() == score and np.abs([equal, ends]).max() <= limit
+    assert np.ptp(equal) <= 1 and np.count_nonzero(np.abs(ends) != limit) <= 1
+
+
+def test_mixed_rows_have_all_scores():
+    rows = mixed_rows(300, 128, 4, np.random.default_rng(0))
+    assert rows.shape == (300, 128) and np.abs(rows).max() == 4
+    assert rows.sum(axis=1).min() < -400 and rows.sum(axis=1).max() > 400
+
+
+def test_numbers_are_rounded():
+    assert rounded([[1.23456789e-12, -0.0]], 3) == [[1.23e-12, 0.0]]
+
+
+def test_ternary_rows_by_hand():
+    """Score 1 / t of four cells, of which one is +1 and three are 0, by currents of a cell."""
+    found = lines.search(Setting())
+    line = points(Setting())[FIRST].line
+    high, medium, low = lines.cells(Setting())[FIRST]["1"]["currents"]
+    current = low + 3 * medium
+    farads = 4 * line.c_cell + line.c_fixed
+    assert found["times"][5] == pytest.approx(farads * 0.5 / current, rel=0.01)
+    assert found["stop"] == found["times"][5] and 0.49 < found["margin"] < 0.51
+    assert high > medium > low
+
+
+def test_arrays_are_the_scores_of_1_bit_queries(shipped_trace):
+    """Two cells an element, the second against the first where the query's digit is 0."""
+    first = next(arrays.arrays(3, False))
+    assert first.keys.shape == (448, 128) and first.digits.shape == (24, 128)
+    pair = first.digits.reshape(24, 64, 2)
+    query = pair.sum(axis=2) // 2
+    assert set(np.unique(query)) == {-1, 0, 1}
+    np.testing.assert_array_equal(first.scores, 2 * query @ first.keys[:, ::2].T)
+    q = shipped_trace.q[0, 0, 448].astype(float)
+    np.testing.assert_array_equal(query[0], np.rint(q / np.sqrt(np.mean(q**2))).clip(-1, 1))
+
+
+def test_recall_counts_ties_as_right():
+    scores = np.repeat([[3, 2, 2, 1]], 32, axis=1)
+    times = np.arange(128.0)[None]
+    # Of 128 rows 64 have a score of 2; the top 64 are the 3 and half of these.
+    assert arrays.found_rows(scores + 1e-3 * times, scores) == 1
+    assert arrays.found_rows(-scores + 1e-3 * times, scores) == 0.5
+    assert arrays.found_rows(scores + 1e-3 * times, scores, late=10.0) == 0
+
+
+def test_a_row_without_errors_is_found_by_current_alone():
+    one = next(arrays.arrays(3, True))
+    found = {
+        name: arrays.found_rows(search_times(of.line, one.keys, one.digits), one.scores)
+        for name, of in points(Setting()).items()
+    }
+    assert found[FIRST] == 1 and found[BY_VOLTAGE] < 0.7 and 0.8 < found[RESISTIVE] < 1
+    np.testing.assert_allclose(
+        search_times(points(Setting())[FIRST].line, one.keys[:5], one.digits[:1])[0],
+        crossing_times(points(Setting())[FIRST].line, one.keys[:5] * one.digits[0]),
+    )
+
+
+def test_all_scores_are_in_steps():
+    scores, rows = all_scores(4, 1, 2)
+    assert scores.tolist() == [-4, -2, 0, 2, 4] and rows.shape == (5, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where", "expected"),
+    [
+        (("cells", FIRST, "1", "currents"), [1.0, 2.0, 0.5], "Fig. 5d", Verdict.PARTLY),
+        (("cells", FIRST, "3", "currents"), [9.0, 1.0, *[0.1] * 7], "Fig. 6b", Verdict.NOT),
+        (("order", BY_VOLTAGE, "ternary", "mixed"), 0, "Fig. 7b", Verdict.REPRODUCED),
+        (("search", "margin"), 0.0, "Fig. 7c", Verdict.NOT),
+        (("references", "half", "mean"), 99.0, "III-B3", Verdict.NOT),
+        (("charge", "queries", 0, "error"), 3.0, "Fig. 8b", Verdict.PARTLY),
+        (("devices", "thresholds"), [[0.5], [0.4]], "Fig. 9a", Verdict.NOT),
+        (("linearity", RESISTIVE, "spread", "rms"), 0.4, "Fig. 9b", Verdict.PARTLY),
+        (("energy", RESISTIVE, "selected"), 1.1, "III-B5", Verdict.PARTLY),
+        (("order", FIRST, "128", "mixed"), 4, "Fig. 7", Verdict.NOT),
+        (("deviations", RESISTIVE, "rotated and centred", "search"), 9.0, "Fig. 9", Verdict.NOT),
+        (
+            ("recall", "rotated and centred", "spread", FIRST),
+            [0.9] * 6,
+            "III-B2",
+            Verdict.PARTLY,
+        ),
+    ],
+)
+def test_verdicts_follow_the_figures(kept, path, value, where, expected):
+    data = copy.deepcopy(kept)
+    *inside, last = path
+    at = data
+    for name in inside:
+        at = at[name]
+    at[last] = value
+    changed = next(claim for claim in claims(data) if claim.where == where)
+    before = next(claim for claim in claims(kept) if claim.where == where)
+    assert changed.verdict == expected
+    assert changed.ours != before.ours or changed.verdict != before.verdict
+
+
+def test_the_page_says_which_operating_points(kept):
+    page = study(kept).markdown()
+    assert all(name in page for name in (FIRST, BY_VOLTAGE, RESISTIVE))
+    assert "not reproducible from the text" in page
