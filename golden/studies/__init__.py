@@ -7,5 +7,5 @@ not in ``sim`` because most studies need NumPy alone; those that simulate are in
 language model, by the command ``results``: such a module says which parameters are to be chosen
 (``choices``), which policies to try (``trials``), what else to compute (``extras``, plain numbers),
 and makes the study of the outcome (``study``). ``kllm_cost`` and ``unicaim_cost`` are analytical
-models, each with a command.
+models and ``unicaim_circuit`` is a circuit, each with a command.
 """

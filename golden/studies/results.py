@@ -186,4 +186,6 @@ INTRODUCTION = (
     " contexts of 1024 to 4096 tokens. Here they are of 135 and 494 million, which any machine can"
     " run, in ten windows or more of held-out texts: a verdict is what the 95 % interval over the"
     " windows says. Where a figure differs from the paper's, the page states the likely cause."
+    " What needs no language model has pages by other commands: [KLLM's cost](kllm_cost.md),"
+    " [UniCAIM's cost](unicaim_cost.md) and [circuit](unicaim_circuit.md)."
 )

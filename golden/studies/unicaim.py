@@ -260,7 +260,8 @@ def _spread(rows: Mapping[Trial, Row], recall: dict, name: str) -> Claim:
         " scores",
         Verdict.measured(*(of.against(USABLE) for of in by_model.values())),
         "usable is 3 % of perplexity; a memory window of 1.2 V is assumed, the paper's text gives"
-        " none. "
+        " none, and cells that are linear in their threshold, as [the circuit](unicaim_circuit.md)"
+        " is with V_R above V_DD. "
         + (
             "A few elements of a key are much larger than the rest, so most levels are near 0 and"
             " the spread is as large as their differences"

@@ -1,7 +1,8 @@
 """Bit-exact model of the cell array: top-k searches as discharges, spread of devices.
 
 The circuit of section III-B3 in steps: before step n those lines have dropped whose scores are
-below -limit + n.
+below -limit + n. The lines of ``golden.unicaim.sense_line`` drop in this order where levels are
+programmed by equal steps of current, at times A / (limit - score), not in equal steps of time.
 """
 
 import random

@@ -44,7 +44,7 @@ PAPERS = {
     "veda": {"quality": "veda"},
     "topick": {"quality": "topick", "speed": "topick_speed"},
     "lad": {"quality": "lad"},
-    "unicaim": {"quality": "unicaim", "cost": "unicaim_cost"},
+    "unicaim": {"quality": "unicaim", "cost": "unicaim_cost", "circuit": "unicaim_circuit"},
 }
 """Pages of results with claims of a paper, and what they are about."""
 MARK = re.compile(

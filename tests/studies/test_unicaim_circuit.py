@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from golden import __main__ as cli
+from golden.algorithms.unicaim.cost import Constants
 from golden.studies.study import Verdict
 from golden.studies.unicaim_circuit import arrays, lines
 from golden.studies.unicaim_circuit.claims import claims
@@ -185,6 +186,16 @@ def test_verdicts_follow_the_figures(kept, path, value, where, expected):
     before = next(claim for claim in claims(kept) if claim.where == where)
     assert changed.verdict == expected
     assert changed.ours != before.ours or changed.verdict != before.verdict
+
+
+def test_the_cost_model_has_the_circuits_swing(kept):
+    """What lines lose until the stop, and the supply and capacitances of the energies."""
+    constants, line = Constants(), Setting().line
+    for name in (FIRST, RESISTIVE):
+        assert constants.line_swing == pytest.approx(kept["energy"][name]["swing"], abs=0.005)
+    assert constants.supply_v == line.vdd
+    assert constants.sense_line_ff == pytest.approx(1e15 * line.c_cell)
+    assert constants.bit_line_ff == pytest.approx(1e15 * line.c_bit)
 
 
 def test_the_page_says_which_operating_points(kept):

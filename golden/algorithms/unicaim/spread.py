@@ -6,8 +6,11 @@ current of 128 cells is linear in their score. From there to the score's noise t
 - Key levels -L .. +L are spaced evenly over the memory window, the distance of the lowest and the
   highest threshold voltage of a device, so one level is window / (2 L) volts. The paper's text does
   not state the window; 1.2 V is assumed, which makes 54 mV 0.36 levels of a 3-bit cell.
-- A cell's current is linear in its threshold voltage between the levels, as Fig. 9(b) has it for
-  the sum, so an error of that voltage is an error of the stored level.
+- A cell's current is linear in its threshold voltage over the whole window, so an error of that
+  voltage is an error of the stored level. By the circuit (``golden.unicaim.sense_line``) that holds
+  where the gate is far above V_DD: from 2 V on with the line clamped at 0.1 V, from 3 V on during a
+  discharge. With V_R = V_DD and levels by equal steps of current, scores are as linear, but a row's
+  deviation is 2.1 times this one.
 - Each of a cell's two devices has its own Gaussian error, fixed while the row is kept. Digit +1
   reads the one device and -1 the other; 0, which the paper makes of a +1 and a -1, half of each.
 - The planes of a query of several bits use the same cells one after another.

@@ -180,8 +180,10 @@ def test_energy_of_a_step_by_hand():
     """Two heads, ten rows, d = 4: each part of the sum alone and all together."""
     shape = ArrayShape(heavy=8, reserved=2, d=4)
     counts = step_counts(10, 3, heads=2)
-    c = Constants(adc_pj=2, supply_v=2, sense_line_ff=5, bit_line_ff=7, write_fj=1000)
-    conversions, lines, bit_lines, write = 12, 2 * 10 * 4 * 5 * 4, 2 * 10 * 4 * 7 * 4, 4 * 2 * 1000
+    c = Constants(
+        adc_pj=2, supply_v=2, sense_line_ff=5, line_swing=0.75, bit_line_ff=7, write_fj=1000
+    )
+    conversions, lines, bit_lines, write = 12, 2 * 10 * 4 * 5 * 3, 2 * 10 * 4 * 7 * 4, 4 * 2 * 1000
     want = conversions + (lines + bit_lines + write) / 1000
     assert energy_pj(counts, shape, c) == pytest.approx(want, rel=1e-12)
     dense = step_counts(10, None, heads=2)
@@ -230,6 +232,7 @@ def test_conventional_selection_by_hand():
         ({"adc_pj": 0}, "^adc_pj must be 1e-06 to 1e9, not 0$"),
         ({"write_fj": float("nan")}, "^write_fj must be 0 to 1e9, not nan$"),
         ({"supply_v": float("inf")}, "^supply_v must be 0 to 1e9, not inf$"),
+        ({"line_swing": 1.1}, "^line_swing must be at most 1, the whole supply, not 1.1$"),
         ({"converters": 0}, "^converters must be 1 to 1e9, not 0$"),
         ({"converters": 1.5}, "^converters must be a whole number, not 1.5$"),
         ({"approximate_bits": 11}, "^approximate_bits must be at most adc_cycles, 10$"),
@@ -242,7 +245,7 @@ def test_constants_that_cannot_be(fields, message):
 
 def test_every_constant_has_a_source_in_the_docstring():
     for field in dataclasses.fields(Constants):
-        assert field.metadata["basis"] in ("paper", "assumed")
+        assert field.metadata["basis"] in ("paper", "assumed", "circuit")
         assert field.metadata["source"] in Constants.__doc__
 
 

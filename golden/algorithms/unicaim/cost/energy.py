@@ -8,7 +8,7 @@ from golden.algorithms.unicaim.cost.counts import StepCounts
 from golden.algorithms.unicaim.cost.devices import CELL, ArrayShape
 from golden.algorithms.unicaim.cycles import CONVERSION_CYCLES, CONVERTERS
 
-PAPER, ASSUMED = "paper", "assumed"
+PAPER, ASSUMED, CIRCUIT = "paper", "assumed", "circuit"
 _POSITIVE = ("adc_pj", "cycle_ns")
 
 
@@ -50,6 +50,14 @@ class Constants:
     sense_line_ff: float = _constant(
         0.3, "fF", ASSUMED, "of a sense line, for each cell: two drains and some 0.5 um of wire"
     )
+    line_swing: float = _constant(
+        0.52,
+        "",
+        CIRCUIT,
+        "of the supply, what a line loses until the search stops: the mean over a real model's"
+        " searches by the circuit of the sense line, the same with its levels by current and above"
+        " the supply",
+    )
     bit_line_ff: float = _constant(
         0.2, "fF", ASSUMED, "of a pair of bit lines, for each cell: two gates and their wire"
     )
@@ -73,6 +81,8 @@ class Constants:
             # Also refuses NaN.
             if not least <= value <= 1e9:
                 raise ValueError(f"{field.name} must be {least:g} to 1e9, not {value}")
+            if field.name == "line_swing" and value > 1:
+                raise ValueError(f"line_swing must be at most 1, the whole supply, not {value}")
             if field.type is int and value != int(value):
                 raise ValueError(f"{field.name} must be a whole number, not {value}")
         if self.approximate_bits > self.adc_cycles:
@@ -92,13 +102,14 @@ def energy_pj(
     """Energy of each step in pJ.
 
     Each query drives the bit lines of all rows in use. A search charges the sense lines of all rows
-    in use once, in however many steps it is observed; every line is taken to discharge wholly,
-    which is an upper bound. The charge for the eviction comes from the same lines.
+    in use once, in however many steps it is observed, by what they lost: `line_swing` of the
+    supply, as ``golden.unicaim.sense_line`` has it. The charge for the eviction comes from the same
+    lines.
     """
     c = constants or Constants()
     cells = counts.rows * counts.heads * shape.slices * shape.d
     searched = np.where(np.asarray(counts.search_steps) > 0, cells, 0)
-    farads = cells * c.bit_line_ff + searched * c.sense_line_ff
+    farads = cells * c.bit_line_ff + searched * c.sense_line_ff * c.line_swing
     written = counts.written * shape.slices * shape.d * CELL.fefets * c.write_fj
     return (
         counts.conversions * shape.slices * c.adc_pj
