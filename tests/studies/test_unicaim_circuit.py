@@ -55,7 +55,17 @@ def test_the_kept_data_follow_from_the_circuit(kept):
 
 
 @pytest.mark.parametrize(
-    "name", ["cells", "search", "order", "inverse", "devices", "linearity", "linear_points"]
+    "name",
+    [
+        "cells",
+        "search",
+        "order",
+        "read_voltages",
+        "inverse",
+        "devices",
+        "linearity",
+        "linear_points",
+    ],
 )
 def test_kept_figures_of_lines(kept, name):
     assert_near(json.loads(json.dumps(getattr(lines, name)(Setting()))), kept[name])

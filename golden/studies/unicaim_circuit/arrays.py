@@ -34,6 +34,8 @@ COPIES = 2
 SPREADS = (0, 18, 36, 54, 72, 108)
 DETECTORS = (0, 1, 2, 5, 10, round(inverter_mv()))
 """Millivolts; the last is a small inverter's."""
+CAPACITANCES = (0, 0.001, 0.003, 0.01, 0.03)
+"""Standard deviations of the lines' capacitance, relative."""
 LATE = (0, 0.001, 0.003, 0.01, 0.03, 0.1)
 """Parts of a search's time by which its stop is late."""
 SHARE = 1 / 16
@@ -82,7 +84,7 @@ def found_rows(times: np.ndarray, scores: np.ndarray, late: float = 0.0) -> floa
 
 
 def recall(setting: Setting) -> dict[str, Any]:
-    """Recall by operating point and spread; at the first, by detectors and by the stop's delay."""
+    """Recall by operating point and spread; at the first, by errors of lines and a late stop."""
     found: dict[str, Any] = {}
     for way, rotate in WAYS.items():
         of_way = list(arrays(setting.line.key_bits, rotate))
@@ -100,12 +102,23 @@ def recall(setting: Setting) -> dict[str, Any]:
             f"{spread:g} mV": [_mean_recall(line, of_way, setting, spread, mv) for mv in DETECTORS]
             for spread in (0.0, setting.spread_mv)
         }
-        found[way]["late"] = [
-            rounded(np.mean([found_rows(times, one.scores, late) for one, times in timed]), 4)
-            for timed in [[(one, search_times(line, one.keys, one.digits)) for one in of_way]]
-            for late in LATE
-        ]
+        found[way] |= _of_times(line, of_way, setting.seed)
     return found
+
+
+def _of_times(line: LineParameters, of: list[Array], seed: int) -> dict[str, list[float]]:
+    """Recall without spread, by mismatch of capacitances and by the delay of the stop."""
+    rng = np.random.default_rng(seed)
+    capacitance, late = [], []
+    for one in of:
+        times, scores = search_times(line, one.keys, one.digits), one.scores
+        drawn = rng.standard_normal(len(one.keys))
+        capacitance.append([found_rows(times * (1 + c * drawn), scores) for c in CAPACITANCES])
+        late.append([found_rows(times, scores, part) for part in LATE])
+    return {
+        "capacitance": rounded(np.mean(capacitance, axis=0), 4),
+        "late": rounded(np.mean(late, axis=0), 4),
+    }
 
 
 def _mean_recall(

@@ -16,6 +16,7 @@ from golden.studies.unicaim_circuit.setting import (
     rounded,
 )
 from golden.unicaim.sense_line import (
+    RULES,
     LineParameters,
     crossing_times,
     currents,
@@ -37,6 +38,8 @@ LINES = 600
 SHOWN = 100
 """Rows that the picture shows."""
 READ_VOLTAGES = (1.0, 1.4, 2.0, 3.0)
+SWEPT = (1.0, 1.2, 1.4, 1.6, 2.0, 3.0)
+"""V_R in V."""
 
 
 def cells(setting: Setting) -> dict[str, Any]:
@@ -106,6 +109,19 @@ def straight_error(scores: np.ndarray, shown: np.ndarray) -> np.ndarray:
     x = np.broadcast_to(scores, shown.shape)
     slope, offset = np.polyfit(x.ravel(), shown.ravel(), 1)
     return (shown - offset) / slope - x
+
+
+def read_voltages(setting: Setting) -> list[dict[str, Any]]:
+    """The same of rows of 128 cells by V_R, for both rules, and `time`, s, of equal cells of 0."""
+    found = []
+    for rule in RULES:
+        for v_read in SWEPT:
+            line = dataclasses.replace(setting.line, rule=rule, v_read=v_read)
+            time = crossing_times(line, np.zeros((1, CELLS), int))[0]
+            found.append(
+                {"rule": rule, "v_read": v_read, "time": rounded(time, 3)} | _order(line, CELLS)
+            )
+    return found
 
 
 def inverse(setting: Setting) -> dict[str, Any]:

@@ -14,6 +14,7 @@ def measure(setting: Setting) -> dict[str, Any]:
         "cells": lines.cells(setting),
         "search": lines.search(setting),
         "order": lines.order(setting),
+        "read_voltages": lines.read_voltages(setting),
         "inverse": lines.inverse(setting),
         "devices": lines.devices(setting),
         "linearity": lines.linearity(setting),

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from golden.studies.study import Table
-from golden.studies.unicaim_circuit.arrays import DETECTORS, LATE, ROWS, SPREADS, TOP
-from golden.studies.unicaim_circuit.setting import A_VT, INVERTER
+from golden.studies.unicaim_circuit.arrays import CAPACITANCES, DETECTORS, LATE, ROWS, SPREADS, TOP
+from golden.studies.unicaim_circuit.setting import A_VT, CELLS, INVERTER
 
 Data = Mapping[str, Any]
 
@@ -15,7 +15,9 @@ def tables(data: Data) -> list[Table]:
     return [
         _spread(data),
         _order(data),
+        _read_voltages(data),
         _detector(data),
+        _capacitance(data),
         _late(data),
         _linear(data),
         _noise(data),
@@ -67,6 +69,28 @@ def _detector(data: Data) -> Table:
         ],
         ("", "{0[0]}"),
         *((f"{mv} mV", f"{{0[1][{n}]:.0%}}") for n, mv in enumerate(DETECTORS)),
+    )
+
+
+def _capacitance(data: Data) -> Table:
+    return Table.of(
+        "Recall by the spread of the lines' capacitances, levels by current, no other error",
+        [(way, of["capacitance"]) for way, of in data["recall"].items()],
+        ("", "{0[0]}"),
+        *((f"{part:.1%}", f"{{0[1][{n}]:.0%}}") for n, part in enumerate(CAPACITANCES)),
+    )
+
+
+def _read_voltages(data: Data) -> Table:
+    return Table.of(
+        f"The same order of {CELLS} cells by V_R",
+        data["read_voltages"],
+        ("equal steps of", "{0[rule]}"),
+        ("V_R, V", "{0[v_read]:g}"),
+        ("overlap", "{0[mixed]}"),
+        ("of", "{0[of]}"),
+        ("1/t, scores", "{0[error]:.3g}"),
+        ("time of score 0, ps", lambda row: f"{1e12 * row['time']:.2f}"),
     )
 
 
@@ -127,7 +151,7 @@ def _energy(data: Data) -> Table:
 def _constants(data: Data) -> Table:
     return Table.of(
         "Constants of the line (`--set`), SI units",
-        list(data["setting"]["line"].items()),
+        [item for item in data["setting"]["line"].items() if item[0] not in ("rule", "key_bits")],
         ("constant", "{0[0]}"),
-        ("value", lambda item: item[1] if isinstance(item[1], str) else f"{item[1]:g}"),
+        ("value", "{0[1]:g}"),
     )
