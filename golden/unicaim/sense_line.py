@@ -61,13 +61,13 @@ class LineParameters:
         logarithm of currents above 3 nA.
     c_cell, c_fixed
         Capacitance of the line for each cell, and apart from them (detector, precharge), F.
-    c_bit
-        Capacitance of a pair of bit lines for each cell, F.
     rule
         How levels are spaced: `voltage`, by equal steps of the threshold; `current`, by equal steps
         of the current of a device that is read at `v_verify`, as by program and verify.
     key_bits
         As in ``golden.unicaim.cells``: L is 2^(key_bits - 1).
+    c_bit
+        Capacitance of a pair of bit lines for each cell, F.
     """
 
     vdd: float = 1.0
@@ -80,9 +80,9 @@ class LineParameters:
     lam: float = 0.18
     c_cell: float = 0.3e-15
     c_fixed: float = 1e-15
-    c_bit: float = 0.2e-15
     rule: str = "current"
     key_bits: int = 3
+    c_bit: float = 0.2e-15
 
     def __post_init__(self) -> None:
         volts = f"above 0 and at most {_MOST_VOLTS} V"

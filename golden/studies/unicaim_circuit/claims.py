@@ -171,7 +171,8 @@ def _linear(data: Data) -> Claim:
     return Claim(
         f"I_SL of {CELLS} cells is linear in the score, robustly under {spread}",
         "; ".join(
-            f"{name}: R² {of['exact']['r2']:.4f}, with {spread} {of['spread']['r2']:.4f}, errors of"
+            f"{name}, V_SL = {of['sense']:g} V: R² {of['exact']['r2']:.4f}, with {spread}"
+            f" {of['spread']['r2']:.4f}, errors of"
             f" {of['exact']['rms']:.2f} and {of['spread']['rms']:.1f} scores"
             for name, of in found.items()
         ),

@@ -152,7 +152,7 @@ def linearity(setting: Setting) -> dict[str, Any]:
         errors = setting.spread_mv / 1000 * rng.standard_normal((*products.shape, 2))
         scores = products.sum(axis=1)
         some = np.linspace(0, LINES - 1, SHOWN).astype(int)
-        found[name] = {"scores": scores[some].tolist()}
+        found[name] = {"sense": point.sense, "scores": scores[some].tolist()}
         for label, of in (("exact", None), ("spread", errors)):
             shown = currents(point.line, products, point.sense, of)
             error = straight_error(scores, shown)

@@ -8,7 +8,7 @@ from golden.studies.unicaim_circuit.setting import Setting
 
 
 def measure(setting: Setting) -> dict[str, Any]:
-    """Figures by name; takes some minutes of one processor, most of them for `recall`."""
+    """Figures by name; takes half a minute of one processor, mostly `recall`."""
     return {
         "setting": dataclasses.asdict(setting),
         "cells": lines.cells(setting),

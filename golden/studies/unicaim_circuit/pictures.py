@@ -169,7 +169,7 @@ def _current(data: Data) -> "Figure":
                 color=f"C{number}",
                 label=f"{label}: R² {of[key]['r2']:.4f}, errors of {of[key]['rms']:.1f} scores",
             )
-        one.set_title(name, size=8)
+        one.set_title(f"{name}; V_SL = {of['sense']:g} V (Fig. 9b)", size=8)
         one.set_xlabel("score (MAC)")
         one.grid(alpha=0.3)
         one.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), fontsize=7)
