@@ -35,7 +35,7 @@ COMMANDS = {
     "results -o out": ("unknown option",),
     "kllm-cost": tuple(kind for kind in KINDS if kind not in MODEL),
     "unicaim-cost": ("unknown option",),
-    "circuit-unicaim": ("unknown option",),
+    "unicaim-circuit": ("unknown option",),
     "texts": ("unknown option",),
 }
 """A right beginning of each command, and the kinds of mistakes that it can see."""
@@ -63,14 +63,14 @@ OWN = {
     "unicaim-cost --counts digits.json": "digits.json: it is not JSON",
     "unicaim-cost --counts deep.json": "deep.json: it is not JSON",
     "unicaim-cost --set adc=5": "--set: there is no constant adc; known: ",
-    "circuit-unicaim --set vth=5": "--set: there is no constant vth; known: vdd, v_ref,",
-    "circuit-unicaim --set vdd": "--set: give NAME=VALUE, not vdd",
-    "circuit-unicaim --set vdd=x": "--set: vdd must be a number, not x",
-    "circuit-unicaim --set v_ref=1": "--set: v_ref must be above 0 and below vdd, not 1",
-    "circuit-unicaim --set vdd=6": "this circuit does not work: v_read must be above 0 and at most",
-    "circuit-unicaim --spread-mv 0": "--spread-mv: it must be above 0 and at most 1000, not 0",
-    "circuit-unicaim --detector-mv nan": "--detector-mv: it must be 0 to 1000, not nan",
-    "circuit-unicaim -o a.txt": "a.txt: File exists",
+    "unicaim-circuit --set vth=5": "--set: there is no constant vth; known: vdd, v_ref,",
+    "unicaim-circuit --set vdd": "--set: give NAME=VALUE, not vdd",
+    "unicaim-circuit --set vdd=x": "--set: vdd must be a number, not x",
+    "unicaim-circuit --set v_ref=1": "--set: v_ref must be above 0 and below vdd, not 1",
+    "unicaim-circuit --set vdd=6": "this circuit does not work: v_read must be above 0 and at most",
+    "unicaim-circuit --spread-mv 0": "--spread-mv: it must be above 0 and at most 1000, not 0",
+    "unicaim-circuit --detector-mv nan": "--detector-mv: it must be 0 to 1000, not nan",
+    "unicaim-circuit -o a.txt": "a.txt: File exists",
 }
 
 

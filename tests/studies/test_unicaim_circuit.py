@@ -1,4 +1,4 @@
-"""The command ``circuit-unicaim``: its page again, its parts on small settings, its verdicts."""
+"""The command ``unicaim-circuit``: its page again, its parts on small settings, its verdicts."""
 
 import copy
 import json
@@ -80,7 +80,7 @@ def test_the_command_writes_what_it_prints(tmp_path, monkeypatch, call):
         arrays, "arrays", lambda *which: (one for n, one in enumerate(every(*which)) if n < 5)
     )
     status, out, _ = call(
-        cli.main, "circuit-unicaim --json --set v_read=1.2 --spread-mv 20 --detector-mv 3 -o made"
+        cli.main, "unicaim-circuit --json --set v_read=1.2 --spread-mv 20 --detector-mv 3 -o made"
     )
     made = json.loads(out)
     assert status == 0 and json.loads((tmp_path / f"made/{NAME}.json").read_text()) == made

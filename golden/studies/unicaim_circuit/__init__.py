@@ -1,1 +1,1 @@
-"""The command ``circuit-unicaim``: UniCAIM's sense line as a circuit, Figs. 5 to 9 drawn again."""
+"""The command ``unicaim-circuit``: UniCAIM's sense line as a circuit, Figs. 5 to 9 drawn again."""

@@ -1,4 +1,4 @@
-"""The command ``circuit-unicaim`` of ``python -m golden``."""
+"""The command ``unicaim-circuit`` of ``python -m golden``."""
 
 import argparse
 import dataclasses
@@ -20,7 +20,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     """Add the command to the parser's."""
     listed = "\n".join(f"  {field.name} = {field.default:g}" for field in SET)
     command = commands.add_parser(
-        "circuit-unicaim",
+        "unicaim-circuit",
         help="UniCAIM's sense line as a circuit: currents, times, linearity, recall",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Draw Figs. 5 to 9 of UniCAIM by a circuit of its sense line, and tell what"

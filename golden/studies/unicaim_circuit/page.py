@@ -31,7 +31,7 @@ def about(data: Mapping[str, Any]) -> str:
         " of a 1-bit query is a +1 and a -1 on two cells of one key. One line cannot weigh planes,"
         " so a query of more bits would take 2^b cells for bit b, or a search for each plane,"
         f" whose results no line adds. Recall is the share of the {TOP} rows left high whose"
-        f" score is not below the {TOP}th largest. `python -m golden circuit-unicaim -o"
+        f" score is not below the {TOP}th largest. `python -m golden unicaim-circuit -o"
         " docs/results` writes this page."
     )
 
