@@ -34,6 +34,19 @@ def powers(argument: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return 2 * table[power & ((1 << POWER) - 1)] + 1, power >> POWER
 
 
+def one_plus(significand: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """1 + p of powers p as :func:`powers` returns them: fraction of 12 bits, and exponent."""
+    small = shift >= 0  # p below one
+    power = np.clip(-shift, 0, 63)  # the sum's exponent, or one more
+    sum_ = np.where(
+        small,
+        (1 << 15) + (significand >> np.clip(shift, 0, 63)),
+        significand + ((1 << 15) >> power),
+    )  # in units of 2^(power - 15): from a half to two
+    below_one = sum_ < 1 << 15
+    return ((sum_ << below_one) >> 3) & 0xFFF, power - below_one
+
+
 def inverse(fraction: np.ndarray) -> np.ndarray:
     """2 / (1 + f) of a fraction of 12 bits, in units of 2^-14."""
     return INVERSE(double_reciprocal, fraction)

@@ -7,7 +7,7 @@ from golden.arith.float_to_fixed import float_to_fixed
 from golden.arith.formats import canonical, is_nan
 from golden.arith.reciprocal import reciprocal
 from golden.arith.square_root import square_root
-from golden.arith.wide_exponent import FRACTION, inverse, powers, round_fp16
+from golden.arith.wide_exponent import FRACTION, inverse, one_plus, powers, round_fp16
 
 EXP, SILU, RECIPROCAL, SQUARE_ROOT = range(4)
 
@@ -30,20 +30,12 @@ def silu(x: np.ndarray) -> np.ndarray:
     argument, 0.41; the result's rounding, 0.5.
     """
     significand, shift = powers(_fixed(x))
-    small = shift >= 0  # e^-x below one
-    power = np.clip(-shift, 0, 63)  # the denominator's exponent
-    sum_ = np.where(
-        small,
-        (1 << 15) + (significand >> np.clip(shift, 0, 63)),
-        significand + ((1 << 15) >> power),
-    )  # in units of 2^(power - 15): from a half to two
-    below_one = sum_ < 1 << 15
-    fraction = ((sum_ << below_one) >> 3) & 0xFFF
+    fraction, scale = one_plus(significand, shift)
     infinite = np.isinf(x)
     fields = split(np.where(infinite | is_nan(x), np.float16(1), x))
     field = np.where(infinite, 31, fields.exponent + 15)
     product = fields.significand * inverse(fraction)
-    result = round_fp16(product, 26, field - (power - below_one))
+    result = round_fp16(product, 26, field - scale)
     return canonical(np.where(is_nan(x), x, np.copysign(result, x)))
 
 

@@ -63,6 +63,37 @@ def significand(m: Module, fraction: Value) -> Signal:
     return below
 
 
+def one_plus(m: Module, digits: Value, whole: Value) -> tuple[Signal, Signal]:
+    """1 + p of a power p = digits 2^-whole; returns (fraction, scale).
+
+    1 + p = (1 + fraction 2^-12) 2^scale. The larger of 1 and p keeps its place, the smaller is
+    shifted right by their distance::
+
+        p < 1:   1 000…000        p >= 1:  d ddd…ddd
+               + 0 0ddd…dd              + 0 0100…00
+    """
+    small = Signal()
+    below_one = Signal()
+    distance = Signal(range(1 << 6))
+    shifted = Signal(SIGNIFICAND)
+    total = Signal(SIGNIFICAND + 1)
+    fraction = Signal(12)
+    scale = Signal(range(1 << 6))
+    one = 1 << SIGNIFICAND
+    shift_in = Signal(SIGNIFICAND + 1)
+    m.d.comb += [
+        small.eq(~whole[-1]),
+        distance.eq(Mux(small, whole, -whole)),
+        shift_in.eq(Mux(small, digits, one)),
+        shifted.eq(shift_in >> distance),
+        total.eq(Mux(small, one, digits) + shifted),
+        below_one.eq(~total[-1]),
+        fraction.eq(Mux(below_one, total[2 : SIGNIFICAND - 1], total[3:SIGNIFICAND])),
+        scale.eq(Mux(small, 0, distance - below_one)),
+    ]
+    return fraction, scale
+
+
 def inverse(m: Module, fraction: Value) -> Signal:
     """2 / (1 + f) of a fraction of 12 bits, in units of 2^-14: from 1 to below 2."""
     result = Signal(INVERSE_WIDTH, name="inverse")

@@ -20,6 +20,7 @@ from hw.arith.wide_exponent import (
     POWER,
     SIGNIFICAND,
     inverse,
+    one_plus,
     power,
     round_fp16,
     significand,
@@ -124,7 +125,7 @@ class ElementFunction(Datapath[ElementFunctionParameters]):
         # SiLU's denominator, and the result's exponent field before rounding.
         digits = Signal(SIGNIFICAND)
         m.d.comb += digits.eq(Cat(1, below))
-        fraction, scale = self._denominator(m, digits, whole)
+        fraction, scale = one_plus(m, digits, whole)
         is_exp = Signal()
         m.d.comb += is_exp.eq(op == Function.EXP)
         field = Signal(EXPONENT)
@@ -166,32 +167,3 @@ class ElementFunction(Datapath[ElementFunctionParameters]):
                 m.d.comb += o.eq(Mux(is_nan(x), FP16.quiet_nan, Cat(number, sign)))
         m.d.comb += self.o.eq(cut("result", o=o))
         return m
-
-    def _denominator(self, m: Module, digits, whole):
-        """1 + e^-x as 12 fraction bits and an exponent, from e^-x = digits 2^-whole.
-
-        The larger of 1 and e^-x keeps its place, the smaller is shifted right by their distance::
-
-            e^-x < 1:   1 000…000        e^-x >= 1:  d ddd…ddd
-                      + 0 0ddd…dd                  + 0 0100…00
-        """
-        small = Signal()
-        below_one = Signal()
-        distance = Signal(range(1 << 6))
-        shifted = Signal(SIGNIFICAND)
-        total = Signal(SIGNIFICAND + 1)
-        fraction = Signal(12)
-        scale = Signal(range(1 << 6))
-        one = 1 << SIGNIFICAND
-        shift_in = Signal(SIGNIFICAND + 1)
-        m.d.comb += [
-            small.eq(~whole[-1]),
-            distance.eq(Mux(small, whole, -whole)),
-            shift_in.eq(Mux(small, digits, one)),
-            shifted.eq(shift_in >> distance),
-            total.eq(Mux(small, one, digits) + shifted),
-            below_one.eq(~total[-1]),
-            fraction.eq(Mux(below_one, total[2 : SIGNIFICAND - 1], total[3:SIGNIFICAND])),
-            scale.eq(Mux(small, 0, distance - below_one)),
-        ]
-        return fraction, scale

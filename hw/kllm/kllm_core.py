@@ -22,6 +22,7 @@ from hw.kllm.outlier_list import OutlierList
 from hw.kllm.outlier_split import ONE, OutlierSplit
 from hw.kllm.product_table import ProductTable
 from hw.kllm.rms_factor import RmsFactor
+from hw.kllm.vector_unit import VectorUnit
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.combine import fork
 from hw.stream.queue import Queue, QueueParameters
@@ -59,6 +60,10 @@ class KllmCore(Component[KllmCoreParameters]):
     with ``softmax`` are scores; the vectors of a later one that is ``weighted`` are their
     probabilities times `x`, such as the values' scales. The rows of two such products may wait for
     their vectors; the results of a third, and all that follow, wait for them.
+
+    With `vector_lanes`, residual sums and gated products are commands too: two vectors in, one out,
+    at `vector_lanes` elements a cycle (:class:`hw.kllm.vector_unit.VectorUnit`), beside the
+    products and independent of them.
 
     Tables that belong together are loaded ahead of the first command that uses them, while earlier
     products are in flight. A command without new tables uses the tables of the command before;
@@ -113,6 +118,16 @@ class KllmCore(Component[KllmCoreParameters]):
             ),
             **p.memory.ports(reads_only=True),
             "y": stream_out(p.output_layout, "Results."),
+            **(self._vector_ports() if p.vector_lanes else {}),
+        }
+
+    def _vector_ports(self) -> Ports:
+        """Streams of the unit that adds and multiplies vectors."""
+        unit = self.parameters.vector_unit
+        return {
+            "element_command": stream_in(unit.command_layout, "Operations of two vectors."),
+            "operands": stream_in(unit.input_layout, "Their elements in pairs."),
+            "elements": stream_out(unit.output_layout, "Their results."),
         }
 
     def elaborate(self, platform):
@@ -175,7 +190,16 @@ class KllmCore(Component[KllmCoreParameters]):
         give_steps(m, p, join, lanes, tables)
         give_products(m, table, scales.o, lanes)
         collect_results(m, p, dispatch.results, lanes, self.y, path)
+        if p.vector_lanes:
+            self._elements(m)
         return m
+
+    def _elements(self, m: Module) -> None:
+        """Sums and products of two vectors, which wait for no product of a matrix."""
+        m.submodules.vector_unit = unit = VectorUnit(self.parameters.vector_unit)
+        wiring.connect(m, wiring.flipped(self.element_command), unit.command)
+        wiring.connect(m, wiring.flipped(self.operands), unit.i)
+        wiring.connect(m, unit.o, wiring.flipped(self.elements))
 
     def _queue(self, m: Module, name: str, shape) -> Queue:
         """A queue with room for each product in flight."""

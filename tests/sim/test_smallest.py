@@ -114,6 +114,8 @@ SMALLEST = (
     ),
     ("kllm.softmax", {"lanes": 1, "length": 4}),
     ("kllm.element_function", {"stages": 0}),
+    ("kllm.pair_function", {"stages": 0}),
+    ("kllm.vector_unit", {"lanes": 1, "stages": 1}),
     ("kllm.inverse_rms", {"stages": 1}),
     ("kllm.functional_unit", {"lanes": 1, "length": 4, "element_stages": 1, "rms_stages": 1}),
     ("kllm.outlier_split", {"k": 2, "outliers": 1, "lanes": 1}),
@@ -147,6 +149,7 @@ SMALLEST = (
             "depth": 4,
             "address_width": 1,
             "counter_stages": 0,
+            "vector_lanes": 0,
         },
     ),
     ("topick.margin_generator", LANE | {"stages": 0}),
@@ -281,9 +284,11 @@ DEAR = {
     "kllm.functional_unit",
     "kllm.inverse_rms",
     "kllm.kllm_core",
+    "kllm.pair_function",
     "kllm.pe_lane",
     "kllm.rms_factor",
     "kllm.softmax",
+    "kllm.vector_unit",
 }
 """Blocks whose FP16 units no parameter makes smaller: compiling one takes 8 to 60 CPU seconds."""
 

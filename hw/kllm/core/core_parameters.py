@@ -20,6 +20,7 @@ from hw.kllm.pe_lane import PeLaneParameters
 from hw.kllm.product_table import ProductTableParameters
 from hw.kllm.rms_factor import RmsFactorParameters
 from hw.kllm.softmax_parameters import SoftmaxParameters
+from hw.kllm.vector_unit import VectorUnitParameters
 from hw.layout import FLAG, address, count, index, mask
 from hw.parameters import Parameters, require
 from hw.stream.memory_port import MemoryPort
@@ -30,7 +31,6 @@ BEAT = 16
 IN_FLIGHT = 4
 """Products that may be in flight: between acceptance of their command and their last result."""
 
-
 TAG_FLAGS = 3
 """Flags of a product that accompany its indices: bank of tables, ``integer``, ``signed``."""
 
@@ -39,6 +39,7 @@ RANGES = (
     ("activation_bits", 2, 6),
     ("weight_bits", 1, 6),
     ("counter_stages", 0, 3),
+    ("vector_lanes", 0, 64),
 )
 
 
@@ -86,6 +87,8 @@ class CoreParameters(Parameters):
     centroid_bits
         0: lanes count indices. 2 to 16: they multiply fixed-point centroids of as many bits
         (:class:`CentroidLane`), without functions; `macs` then has no meaning.
+    vector_lanes
+        Lanes of the unit that adds and multiplies vectors (:class:`VectorUnit`), 0 to 64; 0: none.
     """
 
     k: int = 576
@@ -103,6 +106,7 @@ class CoreParameters(Parameters):
     address_width: int = 24
     counter_stages: int = dataclasses.field(default=1, kw_only=True)
     centroid_bits: int = dataclasses.field(default=0, kw_only=True)
+    vector_lanes: int = dataclasses.field(default=0, kw_only=True)
 
     def __post_init__(self):
         power = self.lanes > 0 and self.lanes & (self.lanes - 1) == 0
@@ -150,6 +154,7 @@ class CoreParameters(Parameters):
             self.product_table,
             self.softmax,
             *([self.centroid_lane] if self.centroid_bits else []),
+            *([self.vector_unit] if self.vector_lanes else []),
         )
 
     @classmethod
@@ -223,6 +228,10 @@ class CoreParameters(Parameters):
     def softmax(self) -> SoftmaxParameters:
         return SoftmaxParameters(self.lanes, self.scores)
 
+    @cached_property
+    def vector_unit(self) -> VectorUnitParameters:
+        return VectorUnitParameters(self.vector_lanes)
+
     @property
     def segment(self) -> int:
         """W: positions of one memory word."""
@@ -247,9 +256,7 @@ class CoreParameters(Parameters):
     def latency(self) -> int:
         """Upper bound of the cycles from the last beat of the longest vector to its first results.
 
-        For an idle core, with every outlier in a separate row, a function and normalisation;
-        without the latter two it is about
-        2 * outliers * `codebook_replacement.latency` + `rms_factor.latency` less.
+        For an idle core, with every outlier in a separate row, a function and normalisation.
         """
         outliers, replacing = 2 * self.outliers, self.codebook_replacement
         front = self.outlier_split.search + max(self.clustering_unit.setup, replacing.rebuild)
@@ -263,8 +270,7 @@ class CoreParameters(Parameters):
     def cycles(self, work: Sequence[ProductWork]) -> int:
         """Cycles of products, about, from the first command offered to the last result accepted.
 
-        Without stalls, functions and the softmax, with a memory that keeps up;
-        `golden.kllm.cycles` counts them all exactly.
+        Without stalls, functions and the softmax; `golden.kllm.cycles` counts them all exactly.
         """
         return product_cycles(self, work)
 

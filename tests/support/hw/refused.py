@@ -172,6 +172,7 @@ REFUSED = {
         "k=1": "k must be between 2 and 65536, not 1",
         "centroid_bits=1": "centroid_bits must be 0 or between 2 and 16, not 1",
         "counter_stages=4": "counter_stages must be between 0 and 3, not 4",
+        "vector_lanes=65": "vector_lanes must be between 0 and 64, not 65",
         "scores=511": "scores must be a multiple of lanes = 2 between 4 and 65536, not 511",
         "vectors=3": "vectors must be a power of two, not 3",
         "depth=3": "depth must be a power of two from 4, not 3",
@@ -207,6 +208,9 @@ REFUSED = {
         "k=1": "k must be between 2 and 65536, not 1",
         "outliers=0": "outliers must be between 1 and k - 1 = 575, not 0",
     },
+    "kllm.pair_function": {
+        "stages=9": "stages must be between 0 and 8, not 9",
+    },
     "kllm.pe_lane": {
         "k=0": "k must be between 1 and 65536, not 0",
         "macs=3": "macs must be a power of two up to 256, not 3",
@@ -238,6 +242,10 @@ REFUSED = {
         "weight_bits=9": "weight_bits must be between 1 and 8, not 9",
         "counters=0": "counters must be at least 1, not 0",
         "entries=0": "entries must be at least 1, not 0",
+    },
+    "kllm.vector_unit": {
+        "lanes=0": "lanes must be between 1 and 64, not 0",
+        "stages=0": "stages must be between 1 and 8, not 0",
     },
     "baseline.dense_core": {
         "d=3": "d must be a power of two from 2 to 256, not 3",
