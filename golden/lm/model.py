@@ -9,6 +9,7 @@ arXiv:2305.13245; for other architectures see :mod:`golden.lm.architectures`.
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -50,7 +51,7 @@ class Llama:
         [head, token, d], ``k`` and ``v`` [kv head, token, d] (after RoPE) and ``down``
         [token, ffn] (what Wdown multiplies). ``progress`` names a progress bar on stderr.
         """
-        c, activate = self.config, ACTIVATIONS[self.config.activation]
+        c = self.config
         attentions = attentions or self.dense()
         angles = self.angles(np.arange(start, start + len(tokens)))
         observe = observer or (lambda layer, name, array: None)
@@ -58,19 +59,37 @@ class Llama:
         for index in tqdm(range(c.layers), desc=progress, unit="layer", disable=progress is None):
             layer = self.weights.layers[index]
             n = self.normalise(x, layer.attn_norm)
-            multiply = self._finished(layer, self.products(index, layer))
-            q = rope(_heads(multiply("wq", n), c.d), angles[index])
-            k = rope(_heads(multiply("wk", n), c.d), angles[index])
+            combine = functools.partial(self.combine, index, start)
+            turn = functools.partial(self.turn, index, start, angles=angles[index])
+            multiply = self._finished(layer, self.products(index, layer), combine)
+            q = turn(_heads(multiply("wq", n), c.d))
+            k = turn(_heads(multiply("wk", n), c.d))
             v = _heads(multiply("wv", n), c.d)
             for name, array in (("attn", n), ("q", q), ("k", k), ("v", v)):
                 observe(index, name, array)
             o = attentions[index].sequence(q, k, v).astype(np.float32, copy=False)
-            x = x + multiply("wo", o.transpose(1, 0, 2).reshape(len(tokens), -1))
+            x = combine("sum", x, multiply("wo", o.transpose(1, 0, 2).reshape(len(tokens), -1)))
             m = self.normalise(x, layer.ffn_norm)
-            inner = activate(multiply("gate", m)) * multiply("up", m)
+            inner = combine(c.activation, multiply("gate", m), multiply("up", m))
             observe(index, "down", inner)
-            x = x + multiply("down", inner)
+            x = combine("sum", x, multiply("down", inner))
         return self.normalise(x, self.weights.norm)
+
+    def combine(self, index: int, start: int, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """What layer `index` makes of two vectors of each token from `start` on, [token, any].
+
+        op
+            ``sum``, or the name of an activation: that of `a` times `b`. A model whose accelerator
+            computes it overrides this.
+        """
+        return a + b if op == "sum" else ACTIVATIONS[op](a) * b
+
+    def turn(self, index: int, start: int, x: np.ndarray, angles: np.ndarray) -> np.ndarray:
+        """Rotary encoding of layer `index`: :func:`rope` of `x` [head, token, d], from `start` on.
+
+        A model whose accelerator computes it overrides this.
+        """
+        return rope(x, angles)
 
     def embed(self, tokens: Sequence[int] | np.ndarray) -> np.ndarray:
         """What the first layer gets, float32 [token, dim]."""
@@ -86,12 +105,17 @@ class Llama:
         return [usual if c.window(layer) is None else local for layer in range(c.layers)]
 
     def _finished(
-        self, layer: Layer, multiply: Callable[[str, np.ndarray], np.ndarray]
+        self,
+        layer: Layer,
+        multiply: Callable[[str, np.ndarray], np.ndarray],
+        combine: Callable[[str, np.ndarray, np.ndarray], np.ndarray],
     ) -> Callable[[str, np.ndarray], np.ndarray]:
         """`multiply` with the layer's bias and norm of each product."""
 
         def finished(name: str, x: np.ndarray) -> np.ndarray:
-            y = biased(layer, name, multiply(name, x))
+            y = multiply(name, x)
+            if name in layer.biases:
+                y = combine("sum", y, np.broadcast_to(layer.biases[name], y.shape))
             if name in layer.norms:
                 gain = layer.norms[name]
                 y = rms_norm(y.reshape(len(y), -1, len(gain)), gain, self.config.norm_eps)
@@ -210,10 +234,15 @@ def rope_angles(
 
     Computed in float64, because float32 loses the fraction of large angles.
     """
+    return np.exp(1j * np.outer(positions, rope_frequencies(dims, base, factors))).astype(
+        np.complex64
+    )
+
+
+def rope_frequencies(dims: int, base: float, factors: np.ndarray | None = None) -> np.ndarray:
+    """Radians from one position to the next, float64 [dims / 2]: base^(-2 pair / dims) / factor."""
     frequency = base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
-    if factors is not None:
-        frequency = frequency / factors
-    return np.exp(1j * np.outer(positions, frequency)).astype(np.complex64)
+    return frequency if factors is None else frequency / factors
 
 
 def rope(x: np.ndarray, angles: np.ndarray) -> np.ndarray:

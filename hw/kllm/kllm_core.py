@@ -11,18 +11,19 @@ from hw.component import Component
 from hw.kllm.clustering_unit import ClusteringUnit
 from hw.kllm.codebook_replacement import CodebookReplacement
 from hw.kllm.core.command_dispatch import CommandDispatch
-from hw.kllm.core.core_parameters import IN_FLIGHT, CoreParameters, Table
+from hw.kllm.core.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.core.lane_array import collect_results, give_products, give_steps, make_lanes
 from hw.kllm.core.scale_replay import ScaleReplay
 from hw.kllm.core.score_path import ScorePath
 from hw.kllm.core.step_join import StepJoin
+from hw.kllm.core.table import Table
+from hw.kllm.core.vector_path import add_vector_units, vector_ports
 from hw.kllm.core.word_fetch import WordFetch
 from hw.kllm.index_buffer import IndexBuffer
 from hw.kllm.outlier_list import OutlierList
 from hw.kllm.outlier_split import ONE, OutlierSplit
 from hw.kllm.product_table import ProductTable
 from hw.kllm.rms_factor import RmsFactor
-from hw.kllm.vector_unit import VectorUnit
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.combine import fork
 from hw.stream.queue import Queue, QueueParameters
@@ -61,9 +62,10 @@ class KllmCore(Component[KllmCoreParameters]):
     probabilities times `x`, such as the values' scales. The rows of two such products may wait for
     their vectors; the results of a third, and all that follow, wait for them.
 
-    With `vector_lanes`, residual sums and gated products are commands too: two vectors in, one out,
-    at `vector_lanes` elements a cycle (:class:`hw.kllm.vector_unit.VectorUnit`), beside the
-    products and independent of them.
+    Beside the products and independent of them: with `vector_lanes`, residual sums and gated
+    products are commands too, two vectors in, one out (:class:`hw.kllm.vector_unit.VectorUnit`);
+    with `rotary_pairs`, heads are turned by their position
+    (:class:`hw.attention.rotary_encoding.RotaryEncoding`).
 
     Tables that belong together are loaded ahead of the first command that uses them, while earlier
     products are in flight. A command without new tables uses the tables of the command before;
@@ -118,16 +120,7 @@ class KllmCore(Component[KllmCoreParameters]):
             ),
             **p.memory.ports(reads_only=True),
             "y": stream_out(p.output_layout, "Results."),
-            **(self._vector_ports() if p.vector_lanes else {}),
-        }
-
-    def _vector_ports(self) -> Ports:
-        """Streams of the unit that adds and multiplies vectors."""
-        unit = self.parameters.vector_unit
-        return {
-            "element_command": stream_in(unit.command_layout, "Operations of two vectors."),
-            "operands": stream_in(unit.input_layout, "Their elements in pairs."),
-            "elements": stream_out(unit.output_layout, "Their results."),
+            **vector_ports(p),
         }
 
     def elaborate(self, platform):
@@ -190,16 +183,8 @@ class KllmCore(Component[KllmCoreParameters]):
         give_steps(m, p, join, lanes, tables)
         give_products(m, table, scales.o, lanes)
         collect_results(m, p, dispatch.results, lanes, self.y, path)
-        if p.vector_lanes:
-            self._elements(m)
+        add_vector_units(m, p, self)
         return m
-
-    def _elements(self, m: Module) -> None:
-        """Sums and products of two vectors, which wait for no product of a matrix."""
-        m.submodules.vector_unit = unit = VectorUnit(self.parameters.vector_unit)
-        wiring.connect(m, wiring.flipped(self.element_command), unit.command)
-        wiring.connect(m, wiring.flipped(self.operands), unit.i)
-        wiring.connect(m, unit.o, wiring.flipped(self.elements))
 
     def _queue(self, m: Module, name: str, shape) -> Queue:
         """A queue with room for each product in flight."""

@@ -5,18 +5,20 @@ import dataclasses
 import pytest
 
 from hw.attention.pe_array import PeArrayParameters
+from hw.attention.rotary_encoding import RotaryEncodingParameters
 from hw.attention.special_function_unit import SpecialFunctionUnitParameters
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.veda.veda_core import VedaCoreParameters
 from hw.veda.voting_engine import VotingEngineParameters
-from sim.testbenches.attention import pe_array, special_function_unit
+from sim.testbenches.attention import pe_array, rotary_encoding, special_function_unit
 from sim.testbenches.veda import veda_core, voting_engine
 from tests.support.kllm.compiled import Compiled
 
 SMALLEST = {
     pe_array: PeArrayParameters(1, 1, 1, add_stages=1),
     special_function_unit: SpecialFunctionUnitParameters(length=2, tile=1),
+    rotary_encoding: RotaryEncodingParameters(pairs=1, lanes=1, positions=2),
     voting_engine: VotingEngineParameters(2, 1, position_bits=1, count_bits=1),
     veda_core: VedaCoreParameters(1, 2, 1, 2, 1, 1, 4, position_bits=1, count_bits=1, parallel=1),
 }
@@ -27,6 +29,7 @@ CASES = [
     voting_engine,
     veda_core,  # with a special function unit of two elements inside
     pytest.param(special_function_unit, marks=pytest.mark.campaign),
+    pytest.param(rotary_encoding, marks=pytest.mark.campaign),
 ]
 
 
@@ -46,6 +49,7 @@ def test_smallest(testbench, shipped_trace):
         *((PeArrayParameters, name) for name in ("rows", "columns", "arrays", "multiply_stages")),
         *((PeArrayParameters, name) for name in ("add_stages",)),
         *((SpecialFunctionUnitParameters, name) for name in ("length", "tile", "vectors")),
+        *((RotaryEncodingParameters, name) for name in ("pairs", "lanes", "positions")),
         *((VotingEngineParameters, name) for name in ("capacity", "heads", "count_bits")),
         *((VotingEngineParameters, name) for name in ("position_bits",)),
         *((VedaCoreParameters, name) for name in ("columns", "capacity", "heads", "kv_heads")),

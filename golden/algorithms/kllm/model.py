@@ -29,6 +29,7 @@ from golden.algorithms.kllm.options import check_options
 from golden.algorithms.kllm.quantize import QuantizedWeights, quantize_weights
 from golden.algorithms.kllm.quantized_layers import QuantizedLayers
 from golden.algorithms.kllm.tune import tune_scales
+from golden.algorithms.kllm.vectors import combined, turned, turns_of_model
 from golden.algorithms.kllm.weight_store import read_weights, weights_key, write_weights
 from golden.kllm.kllm_core import Norm, kllm_core, parts_of, tables_of
 from golden.lm.gradient import Rounding, fisher_information
@@ -91,7 +92,9 @@ class QuantizedLlama(Llama):
     holds each layer's :class:`QuantizedWeights` by name, ``norms[layer]`` its two norms' gains,
     ``biases[layer]`` what is added to products, ``codebooks[layer]`` its attention's codebooks, if
     it is quantised, ``head`` the output matrix and how its input is quantised, or None. ``exact``
-    is the float model that is quantised.
+    is the float model that is quantised. ``half_vectors`` and ``half_positions``, False until they
+    are set, say whether sums and gated products of vectors, and the rotary encoding, are the
+    accelerator's (:mod:`golden.algorithms.kllm.vectors`).
     """
 
     check = staticmethod(check_options)
@@ -223,6 +226,7 @@ class QuantizedLlama(Llama):
     def _finish(self, exact: Llama, bit_exact: bool) -> None:
         """The rest of construction, from the parts."""
         self.exact, self.bit_exact = exact, bit_exact
+        self.half_vectors = self.half_positions = False
         self.fused = isinstance(exact, FoldedLlama)
         layers = exact.weights.layers
         if self.matrices[0]:
@@ -259,6 +263,14 @@ class QuantizedLlama(Llama):
 
     def normalise(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
         return self.exact.normalise(x, gain)
+
+    def combine(self, index: int, start: int, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return combined(op, a, b) if self.half_vectors else super().combine(index, start, op, a, b)
+
+    def turn(self, index: int, start: int, x: np.ndarray, angles: np.ndarray) -> np.ndarray:
+        if not self.half_positions:
+            return super().turn(index, start, x, angles)
+        return turned(x, start, turns_of_model(self))
 
     def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
         quantizers, matrices = self.activations[index], self.matrices[index]

@@ -1,17 +1,20 @@
 """Sizes, layouts and cycle counts of the accelerator (KLLM, Fig. 5)."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
 from amaranth.hdl import Signal
-from amaranth.lib import data, enum
+from amaranth.lib import data
 
 from hw.arith.float_format import FP16, FP32
+from hw.attention.rotary_encoding import RotaryEncodingParameters
 from hw.kllm.centroid_lane import CentroidLaneParameters
 from hw.kllm.clustering_unit import ClusteringUnitParameters
 from hw.kllm.codebook_replacement import CodebookReplacementParameters
 from hw.kllm.core.product_work import ProductWork, product_cycles
+from hw.kllm.core.table import Table
 from hw.kllm.element_function import Function
 from hw.kllm.index_buffer import IndexBufferParameters
 from hw.kllm.outlier_list import OutlierListParameters
@@ -31,8 +34,7 @@ BEAT = 16
 IN_FLIGHT = 4
 """Products that may be in flight: between acceptance of their command and their last result."""
 
-TAG_FLAGS = 3
-"""Flags of a product that accompany its indices: bank of tables, ``integer``, ``signed``."""
+TAG_FLAGS = 3  # of a product, that accompany its indices: bank of tables, ``integer``, ``signed``
 
 RANGES = (
     ("k", 2, 1 << 16),
@@ -40,18 +42,8 @@ RANGES = (
     ("weight_bits", 1, 6),
     ("counter_stages", 0, 3),
     ("vector_lanes", 0, 64),
+    ("rotary_pairs", 0, 512),
 )
-
-
-class Table(enum.IntEnum, shape=3):
-    """Tables of a product, as they are loaded."""
-
-    PRODUCTS = 0
-    WEIGHT_CENTROIDS = 1
-    MIDPOINTS = 2
-    SQUARES = 3
-    CENTROIDS = 4
-    FIXED = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +81,8 @@ class CoreParameters(Parameters):
         (:class:`CentroidLane`), without functions; `macs` then has no meaning.
     vector_lanes
         Lanes of the unit that adds and multiplies vectors (:class:`VectorUnit`), 0 to 64; 0: none.
+    rotary_pairs
+        Pairs of elements in the longest head that is turned by its position, 0 to 512; 0: none.
     """
 
     k: int = 576
@@ -107,6 +101,7 @@ class CoreParameters(Parameters):
     counter_stages: int = dataclasses.field(default=1, kw_only=True)
     centroid_bits: int = dataclasses.field(default=0, kw_only=True)
     vector_lanes: int = dataclasses.field(default=0, kw_only=True)
+    rotary_pairs: int = dataclasses.field(default=0, kw_only=True)
 
     def __post_init__(self):
         power = self.lanes > 0 and self.lanes & (self.lanes - 1) == 0
@@ -154,7 +149,6 @@ class CoreParameters(Parameters):
             self.product_table,
             self.softmax,
             *([self.centroid_lane] if self.centroid_bits else []),
-            *([self.vector_unit] if self.vector_lanes else []),
         )
 
     @classmethod
@@ -231,6 +225,11 @@ class CoreParameters(Parameters):
     @cached_property
     def vector_unit(self) -> VectorUnitParameters:
         return VectorUnitParameters(self.vector_lanes)
+
+    @cached_property
+    def rotary_encoding(self) -> RotaryEncodingParameters:
+        lanes = math.gcd(self.rotary_pairs, max(1, self.vector_lanes // 2))  # of two elements
+        return RotaryEncodingParameters(self.rotary_pairs, lanes)
 
     @property
     def segment(self) -> int:

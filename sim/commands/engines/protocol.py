@@ -30,7 +30,15 @@ class Part(Protocol):
 
 
 class Products(Part, Protocol):
-    """Matrix products of one layer."""
+    """Matrix products of one layer, and what else of it the block computes."""
+
+    runs: int
+    """Runs of a token that are submitted one by one."""
+    combine: Callable[[int, str, Any, Any], Any] | None
+    """:meth:`golden.lm.model.Llama.combine` of this layer; None: the block has none."""
+    turn: Callable[[int, Any], Any] | None
+    """:meth:`golden.lm.model.Llama.turn` of this layer, from the first token's position and heads;
+    None likewise."""
 
     def multiply(self, name: str, x: Any) -> Any: ...
 

@@ -82,6 +82,7 @@ class Speaker:
 
     def __init__(self, request: Request, status: Callable[[str], None] = lambda text: None):
         self.request, self._status = request, status
+        self._runs = 0  # of each token in a layer, one by one
         self._attention = attention = attention_engine(request.attention)
         self._products = products = linear_engine(request.linear)
         engines: dict[str, AttentionEngine | ProductEngine] = {}
@@ -198,6 +199,7 @@ class Speaker:
                 workers.of_layer,
                 rtl[0] if rtl and request.linear == request.attention else None,
             )
+        self._runs = bool(rtl) + (layers[0].runs if layers else 0)
         return _Parts(rtl or self.dense.dense(), rtl, layers)
 
     def _steps(self, of: "_Parts", workers: Workers) -> Iterator[Step]:
@@ -233,8 +235,7 @@ class Speaker:
 
     def _prompt_progress(self, done: int) -> None:
         """Every tenth of a prompt, so that long ones are seen to go on."""
-        kinds = (self._attention is not None) + 4 * (self._products is not None)
-        runs = self.config.layers * len(self.prompt) * kinds
+        runs = self.config.layers * len(self.prompt) * self._runs
         if done < runs and 10 * done // runs > 10 * (done - 1) // runs:
             self._status(f"prompt of {len(self.prompt)} tokens: {100 * done // runs} % …")
 
@@ -336,6 +337,16 @@ class _Speaking(Llama):
         if self._quantised is None:
             return super().normalise(x, gain)
         return self._quantised.normalise(x, gain)
+
+    def combine(self, index: int, start: int, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        by_block = self._layers[index].combine if self._layers else None
+        if by_block is None:
+            return super().combine(index, start, op, a, b)
+        return by_block(start, op, a, b)
+
+    def turn(self, index: int, start: int, x: np.ndarray, angles: np.ndarray) -> np.ndarray:
+        by_block = self._layers[index].turn if self._layers else None
+        return super().turn(index, start, x, angles) if by_block is None else by_block(start, x)
 
     def logits(self, hidden: np.ndarray) -> np.ndarray:
         if len(self._layers) > self.config.layers:

@@ -14,15 +14,11 @@ from golden.trace import Trace
 from hw.kllm.core.core_parameters import BEAT
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core.stimulus import Stimulus
+from sim.testbenches.kllm.core_vectors import with_vectors
 from sim.testbenches.kllm.exact_sums import numbers
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.kllm.products import Matrices, Product, results_of_all, stimulus_of
-from sim.testbenches.kllm.vector_unit import random_pairs, real_pairs
-from sim.testbenches.kllm.vector_unit import stimulus_of as elements_of
 from sim.testbenches.strategies import sometimes
-
-ELEMENT_STREAMS = ("element_command", "operands", "elements")
-"""Streams of the core's operations on two vectors."""
 
 
 class KllmCoreTestbench:
@@ -39,45 +35,10 @@ class KllmCoreTestbench:
         else:
             products, notes = real_products(parameters, trace, vectors)
         stimulus = build(parameters, fit_memory(parameters, products), rng, notes)
-        if not parameters.vector_lanes:
-            return stimulus
-        return with_elements(parameters, stimulus, trace, vectors, rng)
+        return with_vectors(parameters, stimulus, trace, vectors, rng)
 
 
 testbench = KllmCoreTestbench()
-
-
-def with_elements(
-    p: KllmCoreParameters,
-    stimulus: Stimulus,
-    trace: Trace | None,
-    vectors: int,
-    rng: np.random.Generator,
-) -> Stimulus:
-    """The stimulus of products, and beside it vectors for the unit that adds and multiplies them.
-
-    Neither waits for the other, so that the longer one decides how long both take.
-    """
-    notes: list[str] = []
-    if trace is None:
-        pairs = random_pairs(p.vector_unit, vectors, rng)
-    else:
-        pairs, notes = real_pairs(trace, vectors)
-    beside = elements_of(p.vector_unit, pairs, rng, notes, ELEMENT_STREAMS)
-    before = stimulus.transactions
-    shifted = {name: of + before for name, of in beside.transaction_of.items()}
-    cycles = max(stimulus.cycles, beside.cycles)
-    least, most = stimulus.band or (cycles, cycles)
-    return dataclasses.replace(
-        stimulus,
-        inputs=stimulus.inputs | beside.inputs,
-        outputs=stimulus.outputs | beside.outputs,
-        transaction_of=stimulus.transaction_of | shifted,
-        transactions=before + beside.transactions,
-        cycles=cycles,
-        band=stimulus.band and (max(least, cycles), max(most, cycles)),
-        notes=stimulus.notes + beside.notes,
-    )
 
 
 def real_products(

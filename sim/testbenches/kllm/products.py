@@ -14,7 +14,8 @@ from golden.arith.float_multiply import float_multiply
 from golden.arith.formats import to_bits
 from golden.kllm.kllm_core import Norm, Tables, Vectors, front_end, multiply, sums
 from golden.kllm.softmax import softmax
-from hw.kllm.core.core_parameters import BEAT, Table
+from hw.kllm.core.core_parameters import BEAT
+from hw.kllm.core.table import Table
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core import payload
 from sim.core.memory import Memory

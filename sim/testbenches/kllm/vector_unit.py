@@ -85,7 +85,7 @@ def stimulus_of(
     pairs: Sequence[Pairs],
     rng: np.random.Generator,
     notes: list[str],
-    names: tuple[str, str, str] = ("command", "i", "o"),
+    names: Sequence[str] = ("command", "i", "o"),
 ) -> Stimulus:
     """The stimulus of vectors, one after another; lanes without an element have random bits.
 

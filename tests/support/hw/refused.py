@@ -101,6 +101,9 @@ REFUSED = {
     "arith.population_count": {
         "n=1": "n must be at least 2, not 1",
     },
+    "arith.sine_cosine": {
+        "stages=3": "stages must be between 0 and 2, not 3",
+    },
     "arith.reciprocal": {
         "format=fp32": "format must be one of fp16, bf16, fp8_e4m3, fp8_e5m2, not 'fp32'",
     },
@@ -172,6 +175,7 @@ REFUSED = {
         "k=1": "k must be between 2 and 65536, not 1",
         "centroid_bits=1": "centroid_bits must be 0 or between 2 and 16, not 1",
         "counter_stages=4": "counter_stages must be between 0 and 3, not 4",
+        "rotary_pairs=513": "rotary_pairs must be between 0 and 512, not 513",
         "vector_lanes=65": "vector_lanes must be between 0 and 64, not 65",
         "scores=511": "scores must be a multiple of lanes = 2 between 4 and 65536, not 511",
         "vectors=3": "vectors must be a power of two, not 3",
@@ -280,6 +284,11 @@ REFUSED = {
         "kv_heads=0": "kv_heads must be 1 to heads, not 0",
         "kv_heads=10": "kv_heads must be 1 to heads, not 10",
         "depth=6": "depth must be a power of two from 4, not 6",
+    },
+    "attention.rotary_encoding": {
+        "lanes=0": "lanes must be between 1 and 32, not 0",
+        "pairs=33": "pairs must be a multiple of lanes = 2 between 1 and 512, not 33",
+        "positions=100": "positions must be a power of two between 2 and 65536, not 100",
     },
     "attention.special_function_unit": {
         "length=1": "length must be between 2 and 4096, not 1",

@@ -32,6 +32,10 @@ The paper's is 0.01, with which SmolLM2-135M loses a good deal more (docs/result
 """
 
 
+VECTOR_LANES = 8
+"""Elements a cycle of sums and gated products, which then take 4 % of a token's cycles."""
+
+
 class KllmEngine(AttentionEngine[KllmCoreParameters]):
     """Products of all layers and of the output matrix, and attention, of a model."""
 
@@ -61,6 +65,8 @@ class KllmEngine(AttentionEngine[KllmCoreParameters]):
             vectors=1 << (max(group, config.kv_heads) - 1).bit_length(),
             scores=-(-max(rows, 4) // lanes) * lanes,
             depth=32,
+            vector_lanes=VECTOR_LANES,
+            rotary_pairs=config.rope_dims // 2,
         )
         width = max((most_words(core, config, rows) - 1).bit_length(), 1)
         return dataclasses.replace(core, address_width=width)
@@ -87,6 +93,12 @@ class KllmEngine(AttentionEngine[KllmCoreParameters]):
         require(ends < min(lengths), rule, min(lengths))
         rule = f"outliers must be at least {most}, {SHARE:.0%} of the longest vector at both ends"
         require(most <= p.outliers, rule, p.outliers)
+        pairs = config.rope_dims // 2
+        rule = f"rotary_pairs must be 0 or at least {pairs}, of a head of the model"
+        require(p.rotary_pairs == 0 or p.rotary_pairs >= pairs, rule, p.rotary_pairs)
+        rule = "prompt and tokens must be at most the positions that the core encodes"
+        most = p.rotary_encoding.positions if p.rotary_pairs else tokens
+        require(tokens <= most, rule, tokens)
         words = most_words(p, config, rows)
         least = (words - 1).bit_length()
         rule = f"address_width must be at least {least} for {words} words of memory"
@@ -122,7 +134,7 @@ class KllmEngine(AttentionEngine[KllmCoreParameters]):
         progress: Callable[[str], None] = lambda text: None,
     ) -> QuantizedLlama:
         """The model as the core computes it, made once and kept in the project's cache folder."""
-        return quantized_model(
+        model = quantized_model(
             model,
             tokenizer,
             weight_bits=parameters.weight_bits,
@@ -135,6 +147,9 @@ class KllmEngine(AttentionEngine[KllmCoreParameters]):
             attention="quantised",
             head=True,
         )
+        model.half_vectors = bool(parameters.vector_lanes)
+        model.half_positions = bool(parameters.rotary_pairs)
+        return model
 
     def layers(
         self,

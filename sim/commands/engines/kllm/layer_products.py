@@ -9,6 +9,7 @@ from golden.algorithms.kllm.activations import ActivationQuantizer
 from golden.algorithms.kllm.fold import NORMED
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.kllm.quantize import QuantizedWeights
+from golden.algorithms.kllm.vectors import turns_of_model
 from golden.kllm.kllm_core import (
     Norm,
     Vectors,
@@ -21,7 +22,9 @@ from golden.kllm.kllm_core import (
 )
 from golden.lm.weights import INPUTS
 from hw.kllm.kllm_core import KllmCoreParameters
+from sim.commands.engines.kllm.layer_vectors import LayerVectors
 from sim.commands.engines.part import LayerRun, RtlPart
+from sim.core.stimulus import Outcome, Stimulus
 from sim.testbenches.kllm.products import (
     Matrices,
     Product,
@@ -68,11 +71,14 @@ class LayerProducts:
         Matrices by name, and how each of their inputs is quantised.
     norm
         RMSNorm of the inputs that are normalised in the product, or None.
+    turns
+        Turns of a head's pairs from one position to the next, if the core encodes positions.
     """
 
     matrices: dict[str, QuantizedWeights]
     quantizers: dict[str, ActivationQuantizer]
     rms_norm: Norm | None = None
+    turns: np.ndarray | None = None
 
     @staticmethod
     def input_of(name: str) -> str:
@@ -90,7 +96,8 @@ def products_of(model: QuantizedLlama) -> list[LayerProducts]:
     if model.fused:
         norm = Norm(np.float32(1 / model.config.dim), np.float32(model.config.norm_eps))
     pairs = zip(model.matrices, model.activations, strict=True)
-    found = [LayerProducts(*pair, norm) for pair in pairs]
+    turns = turns_of_model(model)
+    found = [LayerProducts(*pair, norm, turns) for pair in pairs]
     if model.head is not None:
         matrix, quantizer = model.head
         assert quantizer is not None  # as in every bit-exact model
@@ -104,7 +111,8 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
     model
         What is computed: matrices, how their inputs are quantised, and what is normalised.
     steps
-        Names of matrices of one input each.
+        Names of matrices of one input each; what the core does to vectors beside them is one step
+        more of each token.
 
     A matrix of more rows than the core's K is multiplied in parts, each with separate outliers and
     scale; one of more columns than N in several products. ``cycles`` has the number of each token's
@@ -139,6 +147,12 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
         self._tokens = [0] * len(steps)  # that each step has had
         self.cycles: list[list[int]] = []
         self.predicted: list[list[int]] = []
+        turns = np.zeros(0, np.int64) if model.turns is None else model.turns
+        vectors = LayerVectors(parameters, turns, self._vector_step, self._rng)
+        self.combine = vectors.combine if parameters.vector_lanes else None
+        self.turn = vectors.turn if parameters.rotary_pairs else None
+        # Two sums, a gated product, queries and keys; biases of three products.
+        self.runs = len(steps) + 3 * (self.combine is not None) + 2 * (self.turn is not None)
 
     def _cut(self, name: str) -> list[Piece]:
         p, shape = self._p, self._model.matrices[name].index.shape
@@ -256,10 +270,34 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
         """Numbers of the next tokens of a step."""
         first = self._tokens[step]
         self._tokens[step] += count
-        while len(self.cycles) < self._tokens[step]:
-            self.cycles.append([0] * len(self._steps))
-            self.predicted.append([0] * len(self._steps))
+        self._count(self._tokens[step])
         return range(first, first + count)
+
+    def _count(self, tokens: int) -> None:
+        """Begin to count the cycles of that many tokens."""
+        vectors = self.combine is not None or self.turn is not None
+        while len(self.cycles) < tokens:
+            self.cycles.append([0] * (len(self._steps) + vectors))
+            self.predicted.append([0] * (len(self._steps) + vectors))
+
+    def _vector_step(self, token: int, stimulus: Stimulus, where: str) -> Outcome | None:
+        """A step without products: compared, perhaps later, or only run."""
+        self._count(token + 1)
+
+        def run() -> Outcome:
+            if self._check:
+                outcome = self._compared(token, stimulus, where=where)
+            else:
+                counts = {name: len(beats) for name, beats in stimulus.outputs.items()}
+                outcome = self._rtl(token, stimulus.inputs, counts, where=where)
+            self.cycles[token][-1] += outcome.cycles
+            self.predicted[token][-1] += stimulus.cycles
+            return outcome
+
+        if not self._check:
+            return run()
+        self._submit(run)
+        return None
 
     def _products(self, step: int, x: np.ndarray) -> list[Product]:
         products = []

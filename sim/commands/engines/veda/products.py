@@ -37,6 +37,9 @@ class VedaLayer(RtlPart[VedaCoreParameters]):
     """
 
     block = "veda.veda_core"
+    runs = len(STEPS)
+    combine = None
+    turn = None
 
     def __init__(
         self, run: LayerRun, model: HalfLlama, steps: Steps, attention: VedaAttention | None
