@@ -69,6 +69,17 @@ class FoldedLlama(Llama):
         return self.normalised("output", hidden) @ self.weights.output
 
 
+def centred(writes: np.ndarray) -> np.ndarray:
+    """A matrix [in, dim] that writes the residual stream, or a bias [dim], less its rows' means.
+
+    With all of them centred, embedding and biases too, the stream is what it was less its mean, so
+    that RMSNorm of it is LayerNorm of the former one: the accelerator needs no mean. Gain and
+    offset of LayerNorm belong in the rows and the bias of the matrices that follow. Source:
+    Ashkboos et al., SliceGPT, arXiv:2401.15024, section 3.2.
+    """
+    return writes - writes.mean(axis=-1, keepdims=True)
+
+
 def rotation(n: int) -> np.ndarray:
     """``float32[n, n]``: an orthogonal matrix, always the same for an `n`."""
     q, r = np.linalg.qr(np.random.default_rng(n).normal(size=(n, n)))

@@ -33,7 +33,7 @@ The paper's is 0.01, with which SmolLM2-135M loses a good deal more (docs/result
 
 
 VECTOR_LANES = 8
-"""Elements a cycle of sums and gated products, which then take 4 % of a token's cycles."""
+"""Elements a cycle of sums and gated products; with positions they take a twentieth of a token."""
 
 
 class KllmEngine(AttentionEngine[KllmCoreParameters]):

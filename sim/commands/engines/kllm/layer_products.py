@@ -286,12 +286,12 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
 
         def run() -> Outcome:
             if self._check:
-                outcome = self._compared(token, stimulus, where=where)
+                outcome = self._compared(token, stimulus, where=where, place=lambda found: where)
+                self.predicted[token][-1] += stimulus.cycles
             else:
                 counts = {name: len(beats) for name, beats in stimulus.outputs.items()}
                 outcome = self._rtl(token, stimulus.inputs, counts, where=where)
             self.cycles[token][-1] += outcome.cycles
-            self.predicted[token][-1] += stimulus.cycles
             return outcome
 
         if not self._check:
