@@ -11,6 +11,9 @@ from sim.testbenches.strategies import picks, select
 
 OPERATIONS = 4
 
+SPECIAL = (np.inf, -np.inf, -np.inf, np.nan, 0.0, -0.0, 1, -1, 65504, -65504, 2.0**-24, -(2.0**-24))
+"""Operands whose pairs the IEEE rules, or those of the gates, name one by one."""
+
 
 class PairFunctionTestbench(DatapathTestbench):
     def default_vectors(self, parameters):
@@ -19,9 +22,9 @@ class PairFunctionTestbench(DatapathTestbench):
     def draw(self, parameters, trace, vectors, seed):
         """Operands of a trace, operations taking turns; or drawn ones.
 
-        First corner cases in pairs, with every operation. The rest are pairs of any bits, gates
-        around those where the logistic function is neither 0 nor 1, sums that cancel, and gates so
-        low that only a large factor makes more of the product than zero.
+        Drawn ones are corner cases, infinities, NaN, zeros and limits in pairs, pairs of any bits,
+        gates where the logistic function is neither 0 nor 1, sums that cancel, and gates so low
+        that only a large factor makes more of the product than zero.
         """
         if trace is not None:
             values, notes = super().draw(parameters, trace, vectors, seed)
@@ -33,7 +36,7 @@ class PairFunctionTestbench(DatapathTestbench):
 
 
 def drawn_pairs(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`count` pairs of ``float16`` and their operations, a quarter of them corner cases."""
+    """`count` pairs of ``float16`` and their operations."""
     edges = corners(np.float16)
     bits = from_bits(rng.integers(0, 1 << 16, (2, count)), "fp16")
     near = (rng.uniform(-24, 24, count) * 2.0 ** -rng.integers(0, 8, count)).astype(np.float16)
@@ -41,9 +44,12 @@ def drawn_pairs(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     large = (rng.uniform(0.5, 1, count) * 65504).astype(np.float16)
     step = rng.integers(-3, 4, count).astype(np.int16)
     opposite = from_bits((bits[0].view(np.int16) ^ np.int16(-(1 << 15))) + step, "fp16")
-    kind = picks(rng, count, {"corner": 1, "any": 1, "gate": 1, "cancels": 0.5, "tail": 0.5})
+    special = rng.choice(SPECIAL, (2, count)).astype(np.float16)
+    kinds = {"corner": 1, "special": 0.5, "any": 1, "gate": 1, "cancels": 0.5, "tail": 0.5}
+    kind = picks(rng, count, kinds)
     pairs = {
         "corner": (rng.choice(edges, count), rng.choice(edges, count)),
+        "special": (special[0], special[1]),
         "any": (bits[0], bits[1]),
         "gate": (near, bits[1]),
         "cancels": (bits[0], opposite),
