@@ -51,7 +51,7 @@ class RotaryEncodingParameters(Parameters):
 
     @classmethod
     def presets(cls) -> dict[str, "RotaryEncodingParameters"]:
-        return {"small": cls(pairs=4, lanes=1, positions=64), "default": cls()}
+        return {"small": cls(pairs=4, lanes=1), "default": cls()}
 
     @property
     def rows(self) -> int:

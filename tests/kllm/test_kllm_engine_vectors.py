@@ -6,17 +6,19 @@ import json
 import numpy as np
 import pytest
 
+from golden.algorithms.kllm.calibration import calibration_samples
+from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.kllm.vectors import combined, turned, turns_of_model
 from golden.attention.rotary_encoding import rotary_encoding
 from golden.kllm.vector_unit import vector_unit
 from golden.lm.commands import open_model
-from golden.lm.model import ACTIVATIONS, rope
+from golden.lm.model import ACTIVATIONS, Llama, rope
 from hw.catalogue import find
 from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import ParameterError
 from sim import __main__ as cli
 from sim.commands.engines.difference import Difference
-from sim.commands.engines.kllm.kllm_core import engine
+from sim.commands.engines.kllm.kllm_core import SHARE, engine
 from sim.commands.engines.kllm.layer_products import STEPS
 from sim.commands.engines.kllm.layer_vectors import LayerVectors
 from sim.commands.engines.speak import _Speaking
@@ -166,3 +168,41 @@ def test_text_with_all_on_the_core(call, tiny, quantised, folder, monkeypatch):
     assert texts[0]["tokens"] == texts[1]["tokens"]
     assert texts[0]["bits_compared"] > 0 and texts[1]["bits_compared"] == 0
     assert texts[0]["cycles_per_token"] == texts[1]["cycles_per_token"]
+
+
+@pytest.mark.campaign
+@pytest.mark.model
+def test_a_layer_of_smollm2(smollm2):
+    """All of a layer but embedding, on the core that `sim generate` makes for the whole model."""
+    model, tokenizer, _ = open_model(smollm2)
+    w = model.weights
+    config = dataclasses.replace(w.config, layers=1)
+    model = Llama(dataclasses.replace(w, config=config, layers=[w.layers[0]]))
+    p = engine.parameters(config, 8)
+    samples = calibration_samples(tokenizer, 4)
+    quantised = QuantizedLlama(
+        *(model, samples),
+        **{"fit": "paper", "outlier_share": SHARE, "norms": "fused", "attention": "quantised"},
+        rows=p.k,
+        bit_exact=True,
+    )
+    quantised.half_vectors = quantised.half_positions = True
+    design = generate(find("kllm.kllm_core"), p)
+    layers = engine.layers(design, quantised)
+    attentions = engine.attentions(design, config, 8, quantised=quantised)
+    tokens = tokenizer.encode("A thousand paper cranes")
+    found = _Speaking(quantised, quantised, layers).hidden(tokens, attentions)
+    np.testing.assert_array_equal(found, quantised.hidden(tokens))
+    cycles = np.array(layers[0].cycles)
+    assert layers[0].cycles == layers[0].predicted and len(cycles) == len(tokens)
+    # Two sums, SiLU up, heads of queries and keys; the table of turns with the first token.
+    unit, rotary = p.vector_unit, p.rotary_encoding
+    vectors = 2 * unit.cycles([config.dim]) + unit.cycles([config.ffn])
+    heads = [
+        rotary.cycles([config.d // 2] * count) - rotary.rows
+        for count in (config.heads, config.kv_heads)
+    ]
+    assert vectors + sum(heads) == 468
+    assert cycles[:, -1].tolist() == [468 + rotary.rows, *[468] * (len(tokens) - 1)]
+    for part in (*layers, *attentions):
+        part.close()

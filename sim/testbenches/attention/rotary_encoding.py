@@ -33,7 +33,7 @@ class Head:
 
 class RotaryEncodingTestbench:
     def default_vectors(self, parameters: RotaryEncodingParameters) -> int:
-        return 200
+        return 400
 
     def stimulus(
         self, parameters: RotaryEncodingParameters, trace: Trace | None, vectors: int, seed: int
