@@ -29,7 +29,7 @@ def test_formula_at_its_edges():
 
 
 def test_trace_has_every_operation(shipped_trace):
-    pairs, _ = real_pairs(shipped_trace, 12)
+    pairs, _ = real_pairs(SMALL, shipped_trace, 12)
     assert {pair.op for pair in pairs} == {SUM, PRODUCT, SILU_PRODUCT, GELU_PRODUCT}
     assert all(pair.a.shape == pair.b.shape for pair in pairs)
     assert not any(np.array_equal(pair.a, pair.b) for pair in pairs)
@@ -66,7 +66,7 @@ def test_vectors_beside_products(shipped_trace):
     core = compiled(p)
     for trace, seed in ((None, 13), (shipped_trace, 13)):
         stimulus = core_testbench.stimulus(p, trace, 40, seed)
-        assert len(stimulus.outputs["elements"]) > 100
+        assert len(stimulus.outputs["elements"]) > 100 and "turned" not in stimulus.outputs
         for stall in PATTERNS:
             outcome = check(core, stimulus, stall)
             assert stall != "none" or stimulus.wrong_cycles(outcome) is None

@@ -36,7 +36,7 @@ class VectorUnitTestbench:
     ) -> Stimulus:
         rng = np.random.default_rng(seed)
         if trace is not None:
-            pairs, notes = real_pairs(trace, vectors)
+            pairs, notes = real_pairs(parameters, trace, vectors)
         else:
             pairs, notes = random_pairs(parameters, vectors, rng), []
         return stimulus_of(parameters, pairs, rng, notes)
@@ -45,13 +45,15 @@ class VectorUnitTestbench:
 testbench = VectorUnitTestbench()
 
 
-def real_pairs(trace: Trace, vectors: int) -> tuple[list[Pairs], list[str]]:
+def real_pairs(
+    p: VectorUnitParameters, trace: Trace, vectors: int
+) -> tuple[list[Pairs], list[str]]:
     """Vectors of a trace, each with the one after it in its array; operations take turns."""
-    arrays, notes = [], []
+    arrays, notes, most = [], [], 2 * LONGEST * p.lanes
     named = vectors_by_name(trace)
     for name, array in named.items():
         half, remarks = to_fp16(name, array)
-        arrays.append(half)
+        arrays.append(half[:, :most])
         notes += remarks
     pairs = []
     for number in range(vectors):
@@ -60,8 +62,8 @@ def real_pairs(trace: Trace, vectors: int) -> tuple[list[Pairs], list[str]]:
         a, b = array[at % len(array)], array[(at + 1) % len(array)]
         pairs.append(Pairs(number % OPERATIONS, a, b))
     notes.append(
-        f"Vectors are of {', '.join(named)}, each with the one after it, repeated where there are "
-        "not enough; the operations take turns."
+        f"Vectors are of {', '.join(named)}, cut to {most} elements, each with the one after it, "
+        "repeated where there are not enough; the operations take turns."
     )
     return pairs, notes
 
