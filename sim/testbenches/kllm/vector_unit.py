@@ -29,7 +29,7 @@ class Pairs:
 
 class VectorUnitTestbench:
     def default_vectors(self, parameters: VectorUnitParameters) -> int:
-        return 60
+        return 20
 
     def stimulus(
         self, parameters: VectorUnitParameters, trace: Trace | None, vectors: int, seed: int
