@@ -65,6 +65,13 @@ def register(commands) -> None:
         help="map sub-modules of at least this many gates separately, each once (large designs)",
     )
     command.add_argument(
+        "--hierarchy",
+        action="store_true",
+        help="map each distinct sub-module of at least 1000 gates (or --pieces) once and add up,"
+        " for cores too large to be one netlist; lists the areas of all parts, and counts memories"
+        " of more than 4096 bits apart",
+    )
+    command.add_argument(
         "--ecp5", action="store_true", help="map to a Lattice ECP5 FPGA, with Fmax after routing"
     )
     command.add_argument(
@@ -109,9 +116,12 @@ def synth(arguments) -> int:
     """
     fpga = _fpga(arguments)
     if fpga:
-        for name in ("liberty", "mode", "clock", "pieces", "netlist"):
-            if getattr(arguments, name) is not None:
+        for name in ("liberty", "mode", "clock", "pieces", "hierarchy", "netlist"):
+            if getattr(arguments, name) not in (None, False):
                 raise ParameterError(f"--{fpga} and --{name} do not go together")
+    for name in ("clock", "netlist") if arguments.hierarchy else ():
+        if getattr(arguments, name) is not None:
+            raise ParameterError(f"--hierarchy and --{name} do not go together")
     if arguments.netlist and arguments.scheduler:
         raise ParameterError("--netlist and --scheduler do not go together: others write it")
     presets = arguments.preset
@@ -137,6 +147,9 @@ def synth(arguments) -> int:
         print_table(report.usage_table(entries, f"{device.DEVICE}", device.HEADINGS))
     else:
         print_table(report.table(entries))
+        for entry in entries:
+            if isinstance(entry, report.SumRow):
+                print_table(report.parts_table(entry))
         notes = [*map(report.slowest, entries), *notes]
     console = Console(highlight=False)
     for note in notes:
@@ -179,7 +192,8 @@ def _target(arguments) -> Target:
     if arguments.clock and libraries.is_generic(library):
         raise ParameterError("--clock needs a library that knows picoseconds: give --liberty")
     sha256 = file_sha256(library.path)
-    options = {name: getattr(arguments, name) for name in ("mode", "clock", "pieces", "netlist")}
+    names = ("mode", "clock", "pieces", "hierarchy", "netlist")
+    options = {name: getattr(arguments, name) for name in names}
     return Target(str(library.path), sha256, **options)
 
 

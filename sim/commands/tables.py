@@ -150,6 +150,9 @@ def _measured(name: str, preset: str) -> str:
         return ""
     [row, *_] = rows
     other = "" if row["preset"] == preset else f"{row['preset']}: "
+    if row.get("parts"):  # whose delay is a bound only
+        bits = f" and {row['memory_bits']:,} bits" if row["memory_bits"] else ""
+        return f"{other}{row['area_um2']:,.0f} µm²{bits}, {row['mode']}"
     speed = f"{row['delay_ps']:.0f} ps"
     if row["flipflops"]:
         speed = f"{1e6 / row['delay_ps']:.0f} MHz"

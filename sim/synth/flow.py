@@ -157,13 +157,13 @@ class Mapper:
             if pieces is None
             else large_modules(json.loads((folder / "gates.json").read_text()), name, pieces)
         )
-        gates = (folder / "gates.il").read_text().count("\n  cell ")
+        self.gates = (folder / "gates.il").read_text().count("\n  cell ")
         commands = [
             "read_rtlil gates.il",
             *(f"setattr -mod -set keep_hierarchy 1 {module}" for module in separate),
             *(["flatten", "opt_clean"] if pieces is not None else []),
             # As `synth` does itself, but on large multipliers it takes minutes.
-            *(["abc", "opt -fast"] if gates < LARGE else []),
+            *(["abc", "opt -fast"] if self.gates < LARGE else []),
             "attrmap -remove init",
             "delete */t:$scopeinfo",
             "dfflibmap -liberty library.lib",

@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 
 from golden.files import replacing
-from hw.catalogue import find
+from hw.catalogue import Block, find
 from hw.emit.export import module_name, to_rtlil
 from hw.parameters import Parameters
-from sim.synth import ecp5, liberty, report, xilinx
+from sim.synth import ecp5, hierarchy, liberty, report, xilinx
 from sim.synth.flow import MODES, Mapper
 
 FPGAS = {"ecp5": ecp5, "xilinx": xilinx}
@@ -31,6 +31,8 @@ class Target:
         Clock period in ps.
     pieces
         Gates from which on a sub-module is mapped by itself.
+    hierarchy
+        Whether to map each distinct module once and add up, `pieces` being the gates from which on.
     netlist
         Folder to write the netlists to.
     multiplier
@@ -44,6 +46,7 @@ class Target:
     mode: str | None = None
     clock: float | None = None
     pieces: int | None = None
+    hierarchy: bool = False
     netlist: Path | None = None
     multiplier: str = "columns"
     fpga: str = ""
@@ -76,6 +79,8 @@ def measure(name: str, preset: str, parameters: Parameters, target: Target) -> l
             }
             return [(entry, "")]
         library = _library(target.library, target.sha256)
+        if target.hierarchy:
+            return _measure_parts(block, preset, parameters, target, rtlil, target.library)
         mapper = Mapper(rtlil, module, library, Path(scratch), target.pieces)
         entries = []
         for mode in target.modes:
@@ -92,6 +97,21 @@ def measure(name: str, preset: str, parameters: Parameters, target: Target) -> l
                 row = dataclasses.replace(row, netlist=str(path))
             entries.append((row, report.explanation(mapped)))
         return entries
+
+
+def _measure_parts(
+    block: Block, preset: str, parameters: Parameters, target: Target, rtlil: str, path: str
+) -> list[tuple]:
+    """As :func:`measure`, by hierarchy."""
+    module, library = module_name(block, parameters), _library(path, target.sha256)
+    least = hierarchy.LEAST if target.pieces is None else target.pieces
+    found = []
+    for mode in target.modes:
+        design = hierarchy.Hierarchy(rtlil, module, path, target.sha256, mode, least)
+        parts = design.parts()
+        entry = report.sum_row(block, preset, parameters, mode, parts, library)
+        found.append((entry, report.BY_HIERARCHY))
+    return found
 
 
 @functools.cache

@@ -9,6 +9,8 @@ from rich.table import Table
 from hw.catalogue import Block
 from hw.parameters import Parameters
 from sim.synth.flow import Mapped, driver, nand2_area
+from sim.synth.hierarchy import Part
+from sim.synth.liberty import Library
 from sim.synth.libraries import is_generic
 
 
@@ -48,6 +50,93 @@ class Row:
     slack_ps: float | None = None
     met: bool | None = None
     netlist: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class SumRow(Row):
+    """One configuration mapped by hierarchy: the sum of its parts.
+
+    delay_ps, delay_levels
+        The slowest part's; `start`, `end` and `paths` are not given.
+    memory_bits
+        Bits of memories that are not in the area.
+    parts
+        Fields of each :class:`sim.synth.hierarchy.Part`.
+    """
+
+    memory_bits: int = 0
+    parts: list[dict] = dataclasses.field(default_factory=list)
+
+
+def sum_row(
+    block: Block,
+    preset: str,
+    parameters: Parameters,
+    mode: str,
+    parts: list[Part],
+    library: Library,
+) -> SumRow:
+    """The row of a design that was mapped part by part, the first being the design itself."""
+    generic, nand2 = is_generic(library), nand2_area(library)
+    area, delay = parts[0].whole_um2, max(part.delay_ps for part in parts)
+    return SumRow(
+        block=block.name,
+        preset=preset,
+        parameters=dataclasses.asdict(parameters),
+        mode=f"{mode}, by hierarchy",
+        library=library.name,
+        area_um2=None if generic else area,
+        cells=sum(part.instances * part.cells for part in parts),
+        flipflops=sum(part.instances * part.flipflops for part in parts),
+        nand2_equivalents=round(area / nand2, 1) if nand2 else None,
+        delay_ps=None if generic else delay,
+        delay_levels=round(delay / 1000) if generic else None,
+        start=None,
+        end=None,
+        paths={},
+        memory_bits=parts[0].whole_memory_bits,
+        parts=[dataclasses.asdict(part) for part in parts],
+    )
+
+
+PARTS = ("part", "instances", "one, alone", "one, whole", "all, alone", "share, %", "memory, bits")
+
+
+def part_rows(entry: dict) -> list[list[str]]:
+    """The largest parts of a design mapped by hierarchy, as the row's JSON has them; see PARTS.
+
+    The area of a part *alone* is without the parts inside it; all of these add up to the design's.
+    Parts below a hundredth of the design are one line.
+    """
+    total = entry["parts"][0]["whole_um2"]
+    sums = [(part, part["instances"] * part["area_um2"]) for part in entry["parts"]]
+    sums.sort(key=lambda pair: -pair[1])
+    rows, rest = [], [0, 0.0, 0]
+    for part, area in sums:
+        bits = part["instances"] * part["memory_bits"]
+        if area < total / 100 and not bits:
+            rest = [rest[0] + part["instances"], rest[1] + area, 0]
+            continue
+        areas = (part["area_um2"], part["whole_um2"], area)
+        shown = [f"{value:,.0f}" for value in areas]
+        share = f"{100 * area / total:.1f}"
+        rows.append([part["module"], f"{part['instances']:,}", *shown, share, f"{bits:,}"])
+    if rest[0]:
+        share = f"{100 * rest[1] / total:.1f}"
+        rows.append(["smaller ones", f"{rest[0]:,}", "", "", f"{rest[1]:,.0f}", share, "0"])
+    return rows
+
+
+def parts_table(entry: SumRow) -> Table:
+    """What a design mapped by hierarchy consists of."""
+    unit = "NAND2 equivalents" if entry.area_um2 is None else "um2"
+    title = f"{entry.block} {entry.preset}, {entry.mode}: {unit}"
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE)
+    for name in PARTS:
+        shown.add_column(name, justify="left" if name == "part" else "right")
+    for values in part_rows(dataclasses.asdict(entry)):
+        shown.add_row(*values)
+    return shown
 
 
 def row(
@@ -115,6 +204,8 @@ def table(rows: list[Row]) -> Table:
 def slowest(entry: Row) -> str:
     """A sentence about a row's slowest path."""
     what = f"{entry.block} {entry.preset}, {entry.mode}"
+    if isinstance(entry, SumRow):
+        return f"{what}: {entry.memory_bits:,} bits of memories are not in the area."
     if entry.start is None:
         return f"{what}: nothing lies between two ports or registers."
     path = f"slowest from {entry.start} to {entry.end}"
@@ -134,6 +225,12 @@ def explanation(mapped: Mapped) -> str:
     name = driver(mapped.library)
     source = f"inputs driven by {name}" if name else "ideal inputs"
     return f"Delays are of cells alone, no wires: {source}, nothing at outputs, an ideal clock."
+
+
+BY_HIERARCHY = (
+    "The delay is the slowest part's, a lower bound of the period: paths between parts are not"
+    " seen."
+)
 
 
 def usage_table(rows: list[dict], device: str, headings: Sequence[str]) -> Table:

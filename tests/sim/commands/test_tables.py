@@ -120,6 +120,17 @@ def test_new_measurements_are_kept_and_shown(run, checkout):
     assert run("tables") == (0, "", "")
 
 
+def test_an_area_by_hierarchy_has_no_clock(run, checkout):
+    rows = json.loads(tables.SYNTHESIS.read_text())
+    row = next(row for row in rows if row["block"] == "kllm.orizuru")
+    row |= {"block": "lad.lad_tile", "mode": "area, by hierarchy", "area_um2": 4321.0}
+    new = checkout / "new.json"
+    new.write_text(json.dumps([row | {"memory_bits": 8192, "parts": [{"module": "(top)"}]}]))
+    assert run(f"tables --add {new}") == (0, "docs/measured.md: written\n", "")
+    page = (checkout / "docs/measured.md").read_text()
+    assert "| 4,321 µm² and 8,192 bits, area, by hierarchy |" in page
+
+
 def test_designs_for_boards_are_kept_and_shown(run, checkout):
     used = {"lut4": 8364, "flipflops": 1234, "dsp": 39, "bram": 0}
     row = {"block": "veda.pe", "configuration": "small", "board": "ulx3s_85f", "used": used}
