@@ -76,7 +76,7 @@ class Part:
     instances
         In the whole design.
     area_um2, memory_bits
-        Of one instance without the pieces inside it; `whole_um2` and `whole_memory_bits` with them.
+        One instance without the pieces inside it; `whole_um2`, `whole_memory_bits` are with them.
     """
 
     module: str
