@@ -3,7 +3,8 @@
 Run from the folder of the checkout: .venv/bin/python -m examples.course.speedup
 """
 
-from hw.veda.veda_core_parameters import StepWork, VedaCoreParameters
+from hw.veda.core_work import StepWork
+from hw.veda.veda_core_parameters import VedaCoreParameters
 
 HEADS, KEPT, FIRST, LAST = 32, 512, 512, 4095
 CORE = VedaCoreParameters.preset("paper")

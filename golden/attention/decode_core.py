@@ -13,7 +13,8 @@ class StepResult:
     o, invalid
         ``float16[heads, d]`` and ``bool[heads]``: whether a head's softmax was invalid.
     p
-        ``float16[heads, rows]``: probabilities.
+        ``float16[heads, rows]``: probabilities. A block of tokens has a row of ``o``, ``invalid``
+        and ``p`` for each head and token, with probabilities 0 for the rows after the token's.
     reports
         The core's reports, in order. A refused command has one with ``error``, and 0 heads above. A
         matrix product has none, and its results in place of the heads'.

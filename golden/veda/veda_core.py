@@ -1,5 +1,7 @@
 """Bit-exact model of VEDA's core: attention of one layer's heads, and evictions from its cache."""
 
+import dataclasses
+
 import numpy as np
 
 from golden.attention.decode_core import StepResult, fits
@@ -66,6 +68,9 @@ class VedaCore:
         Number of ``contexts``.
     normed
         Elements of the longest vector that the special function unit normalises.
+    block
+        Most tokens of a step. One without tokens or with more of them is refused, and so is one of
+        more tokens than its context has slots free.
     """
 
     def __init__(
@@ -81,11 +86,13 @@ class VedaCore:
         kv_heads: int | None = None,
         contexts: int = 1,
         normed: int = 0,
+        block: int = 1,
     ) -> None:
         rows = TreeRows if tree else WeightedRows
         self._attend = rows(max(capacity, normed), tile, accumulator, add_stages)
         self._accumulator, self._add_stages = accumulator, add_stages
         self._heads, self._kv_heads = heads, kv_heads
+        self._capacity, self._block = capacity, block
         self.contexts = [VedaContext(capacity, count_bits, n) for n in range(contexts)]
 
     def step(
@@ -104,14 +111,20 @@ class VedaCore:
         All are float16. ``group`` heads share a kv head, the last one perhaps fewer; by default
         they are spread evenly. ``command`` are the arguments of
         :meth:`golden.veda.voting_engine.VotingEngine.step`.
+
+        A block of tokens has them as a second axis: q [heads, tokens, d], k, v [kv heads, tokens,
+        d]. It is by definition what its tokens are one after the other, where only the last one's
+        command has its ``evict``.
         """
         group = -(-len(q) // len(k)) if group is None else group
-        most = len(q) if self._heads is None else self._heads
-        exists = context < len(self.contexts)
-        if not exists or not fits(len(q), group, most, self._kv_heads or len(q)):
+        tokens = q.shape[1] if q.ndim == 3 else 1
+        if not self._fits(len(q), group, tokens, restart, context):
+            exists = context < len(self.contexts)
             length = self.contexts[context].length if exists else 0
             report = VoteReport(False, 0, 0, length, False, True, error=True, context=context)
-            return StepResult.refusal(q.shape[1], report)
+            return StepResult.refusal(q.shape[-1], report)
+        if q.ndim == 3:
+            return self._block_step(q, k, v, group, restart, context, **command)
         cache = self.contexts[context]
         cache.join(k, v, restart)
         slots = cache.length
@@ -119,6 +132,41 @@ class VedaCore:
         reports = cache.engine.step(result[2], restart=restart, **command)
         cache.evict(reports)
         return StepResult(*result, reports)
+
+    def _fits(self, heads: int, group: int, tokens: int, restart: bool, context: int) -> bool:
+        most = heads if self._heads is None else self._heads
+        if context >= len(self.contexts) or not fits(heads, group, most, self._kv_heads or heads):
+            return False
+        before = 0 if restart else self.contexts[context].length
+        return 1 <= tokens <= self._block and before + tokens <= self._capacity
+
+    def _block_step(
+        self, q, k, v, group: int, restart: bool, context: int, *, evict: bool = True, **command
+    ) -> StepResult:
+        tokens = q.shape[1]
+        steps = [
+            self.step(
+                *(x[:, token] for x in (q, k, v)),
+                group=group,
+                restart=restart and token == 0,
+                context=context,
+                evict=evict and token == tokens - 1,
+                **command,
+            )
+            for token in range(tokens)
+        ]
+        slots = steps[-1].p.shape[1]
+        padded = [np.pad(step.p, ((0, 0), (0, slots - step.p.shape[1]))) for step in steps]
+        o, invalid, p = (
+            np.stack(x, axis=1).reshape(-1, *x[0].shape[1:])
+            for x in ([step.o for step in steps], [step.invalid for step in steps], padded)
+        )
+        reports = [
+            dataclasses.replace(report, last=report.last and step is steps[-1])
+            for step in steps
+            for report in step.reports
+        ]
+        return StepResult(o, invalid, p, reports)
 
     def product(
         self, x: np.ndarray, w: np.ndarray, norm: tuple[np.float32, np.float32] | None = None

@@ -24,18 +24,23 @@ class HeadOrderParameters(Parameters):
     ahead
         Number of query heads whose rows of K are read before rows of V, at most, though of one
         batch at least.
+    tokens
+        Number of tokens of a step, at most: a block of a prompt, which each head attends to in one
+        batch.
     """
 
     heads: int = 9
     kv_heads: int = 3
     parallel: int = 1
     ahead: int = 0
+    tokens: int = 1
 
     def __post_init__(self):
         require(self.heads >= 1, "heads must be at least 1", self.heads)
         require(1 <= self.kv_heads <= self.heads, "kv_heads must be 1 to heads", self.kv_heads)
         require(1 <= self.parallel <= self.heads, "parallel must be 1 to heads", self.parallel)
         require(0 <= self.ahead <= self.heads, "ahead must be 0 to heads", self.ahead)
+        require(self.tokens >= 1, "tokens must be at least 1", self.tokens)
 
     @property
     def head_bits(self) -> int:
@@ -44,9 +49,15 @@ class HeadOrderParameters(Parameters):
 
     @cached_property
     def step_layout(self) -> data.StructLayout:
-        """``heads`` of a step, ``group`` of them on each kv head, the last one perhaps fewer."""
+        """``heads`` of a step, ``group`` of them on each kv head, the last one perhaps fewer; the
+        step's ``tokens`` if there may be several."""
         number = count(range(self.heads + 1))
-        return data.StructLayout({"heads": number, "group": number})
+        return data.StructLayout({"heads": number, "group": number} | self.tokens_field)
+
+    @property
+    def tokens_field(self) -> dict:
+        """The field ``tokens``, if there may be several."""
+        return {"tokens": count(range(self.tokens + 1))} if self.tokens > 1 else {}
 
     @cached_property
     def batch_layout(self) -> data.StructLayout:
@@ -54,15 +65,19 @@ class HeadOrderParameters(Parameters):
         fields = {"kv_head": index(self.head_bits), "heads": count(range(self.parallel + 1))}
         return data.StructLayout(fields | {"final": FLAG, "last": FLAG})
 
-    def fits(self, heads: int, group: int) -> bool:
-        """Whether a step has at least one head, and no more heads or kv heads than there are."""
-        return 1 <= heads <= min(self.heads, self.kv_heads * group)
+    def fits(self, heads: int, group: int, tokens: int = 1) -> bool:
+        """Whether a step has at least one head and one token, and no more heads, kv heads or tokens
+        than there are."""
+        return 1 <= heads <= min(self.heads, self.kv_heads * group) and 1 <= tokens <= self.tokens
 
     def misfits(self, command) -> Value:
-        """The same in hardware: whether ``heads`` and ``group`` of a command do not fit."""
+        """The same in hardware: whether fields of a command do not fit."""
         heads, group = command.heads, command.group
         # Rows of more kv heads than there are would be beyond the memory.
-        return (heads == 0) | (heads > self.heads) | (heads > group * self.kv_heads)
+        misfits = (heads == 0) | (heads > self.heads) | (heads > group * self.kv_heads)
+        if self.tokens > 1:
+            misfits |= (command.tokens == 0) | (command.tokens > self.tokens)
+        return misfits
 
     def batches(self, heads: int, group: int) -> list[int]:
         """Heads of each batch of a step, in order."""
@@ -95,7 +110,8 @@ class HeadOrder(Component[HeadOrderParameters]):
 
     def ports(self) -> Ports:
         p = self.parameters
-        step = {name: field.shape for name, field in p.step_layout} | {"whole": FLAG}
+        number = count(range(p.heads + 1))
+        step = {"heads": number, "group": number, "whole": FLAG}
         return {
             "i": stream_in(
                 data.StructLayout(step), "Steps, which fit (:meth:`HeadOrderParameters.fits`)."

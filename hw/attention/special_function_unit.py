@@ -35,6 +35,9 @@ DRAIN_CYCLES = 6
 ORIGIN_CYCLES, SUM_CYCLES = 3, 5
 """Cycles from an element to the use of its softmax's origin, and of its sum."""
 
+VECTORS = 64
+"""Number of complete vectors in a unit's buffer, at most."""
+
 LATENCY = 1 + RESULT_CYCLES
 """Cycles from an element being read from the buffer to its result."""
 
@@ -58,7 +61,8 @@ class SpecialFunctionUnitParameters(Parameters):
     def __post_init__(self):
         require(2 <= self.length <= 4096, "length must be between 2 and 4096", self.length)
         require(1 <= self.tile <= 64, "tile must be between 1 and 64", self.tile)
-        require(1 <= self.vectors <= 64, "vectors must be between 1 and 64", self.vectors)
+        rule = f"vectors must be between 1 and {VECTORS}"
+        require(1 <= self.vectors <= VECTORS, rule, self.vectors)
 
     @classmethod
     def presets(cls) -> dict[str, "SpecialFunctionUnitParameters"]:

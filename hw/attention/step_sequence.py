@@ -1,6 +1,6 @@
 """The order of a decode step: check the command, write the new rows, read the rows of each head."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 
 from hw.attention.head_order import HeadOrder, HeadOrderParameters
@@ -11,13 +11,15 @@ from hw.stream.combine import copy
 
 
 def store_layout(p: HeadOrderParameters) -> data.StructLayout:
-    """A new row: of V if ``value``, else of K."""
-    return data.StructLayout({"value": FLAG, "kv_head": index(p.head_bits)})
+    """A new row: of V if ``value``, else of K; of a ``token`` if a step may have several."""
+    token = {"token": index(range(p.tokens))} if p.tokens > 1 else {}
+    return data.StructLayout({"value": FLAG, "kv_head": index(p.head_bits)} | token)
 
 
 def run_layout(p: HeadOrderParameters) -> data.StructLayout:
-    """A run of rows to read, of V if ``value``, else of K, and the ``batch`` that reads them."""
-    return data.StructLayout({"value": FLAG, "batch": p.batch_layout})
+    """A run of rows to read, of V if ``value``, else of K, and the ``batch`` that reads them; the
+    step's ``tokens`` if it may have several."""
+    return data.StructLayout({"value": FLAG, "batch": p.batch_layout} | p.tokens_field)
 
 
 class StepSequence(Component[HeadOrderParameters]):
@@ -29,7 +31,7 @@ class StepSequence(Component[HeadOrderParameters]):
           │       │        │       └ until the core's last report is accepted
           │       │        └ for each batch of heads: a run of K, a run of V; in turns of
           │       │          up to `ahead` heads: their runs of K, then their runs of V
-          │       └ for each kv head: the new row of K, the new row of V
+          │       └ for each kv head, for each token: the new row of K, the new row of V
           └───→ REFUSED ─→ IDLE
 
     The sequence knows neither addresses nor lengths: the core says where rows are, and may delay
@@ -69,6 +71,8 @@ class StepSequence(Component[HeadOrderParameters]):
         step = Signal(p.step_layout, reset_less=True)
         value = Signal()  # the new row is of V; runs are of V until all of the turn's are
         batch = order.o.payload
+        # The new row is of the step's last token.
+        final = self._tokens(m, step, value) if p.tokens > 1 else value
         # Two passes over the step's heads: rows are stored for all kv heads first, then read for
         # each batch, so no read of a step can overtake the write of its new token.
         offered = command.payload
@@ -100,15 +104,15 @@ class StepSequence(Component[HeadOrderParameters]):
                     m.next = "IDLE"
             with m.State("STORE"):  # each kv head
                 # A row of K and a row of V.
-                m.d.comb += [store.valid.eq(1), order.o.ready.eq(store.ready & value)]
+                m.d.comb += [store.valid.eq(1), order.o.ready.eq(store.ready & final)]
                 with m.If(store.ready):
                     m.d.sync += value.eq(~value)
-                    with m.If(value & batch.last):
+                    with m.If(final & batch.last):
                         m.next = "READ"
                 # The heads are gone through once more, now batch by batch.
                 for walk in (order, keys):
                     m.d.comb += [
-                        walk.i.valid.eq(store.ready & value & batch.last),
+                        walk.i.valid.eq(store.ready & final & batch.last),
                         *copy(walk.i.payload, step),
                     ]
             with m.State("READ"):  # each batch of heads
@@ -122,6 +126,19 @@ class StepSequence(Component[HeadOrderParameters]):
                 with m.If(self.reported):
                     m.next = "IDLE"
         return m
+
+    def _tokens(self, m: Module, step, value: Signal) -> Signal:
+        """Count the tokens of a kv head's new rows; whether the row is the last one's, of V."""
+        store, final = self.store, Signal()
+        token = Signal(range(self.parameters.tokens))
+        m.d.comb += [
+            final.eq(value & (token + 1 == step.tokens)),
+            store.payload.token.eq(token),
+            self.run.payload.tokens.eq(step.tokens),
+        ]
+        with m.If(store.valid & store.ready & value):
+            m.d.sync += token.eq(Mux(final, 0, token + 1))
+        return final
 
     def _read(self, m: Module, values, keys, value: Signal) -> None:
         """Runs of K while their heads fit in the turn, then the runs of V of these heads."""

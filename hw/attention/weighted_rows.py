@@ -1,6 +1,7 @@
 """Scores of a query and the keys, their softmax, and the sum of V's rows with these weights."""
 
 import dataclasses
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -91,28 +92,30 @@ class WeightedRowsParameters(Parameters):
         """Cycles from a head's first key, accepted, to its first row of V, accepted."""
         return rows - 1 + self.array.latency + self.softmax_cycles(rows)
 
-    def turn(self, key: int, heads: int, rows: int, hold: int = 0) -> TurnTimes:
-        """When the array does what in a turn of `heads` heads that begins in cycle `key`.
+    def turn(self, key: int, lengths: Sequence[int], hold: int = 0) -> TurnTimes:
+        """When the array does what in a turn that begins in cycle `key`.
 
-        No row of V is accepted before the cycle `hold`.
+        `lengths` are the numbers of rows of its heads, of a block's tokens one after the other. No
+        row of V is accepted before the cycle `hold`.
 
         Rows come without stalls. A row counts as accepted `multiply_stages` cycles before its
         products enter the adders.
         """
         array = self.array
-        timing = array.outer_product(rows)
-        if heads == 1:
-            value = max(hold, key + self.value_cycles(rows))
+        timing = array.outer_product(lengths[-1])
+        if len(lengths) == 1:
+            value = max(hold, key + self.value_cycles(lengths[0]))
             last = value + timing.last_row
             return TurnTimes(last, value + timing.result, value + timing.next_row)
-        last_key = key + heads * (rows + 1) - 2  # a query takes a cycle
+        last_key = key + sum(rows + 1 for rows in lengths) - 2  # a query takes a cycle
         free = last_key + array.tree_cycles  # the tree is empty
         stages = array.multiply_stages
         # Rows: at the end of the multipliers, and in the adders.
         inside = [(last_key + stages, last_key + stages)]
         accepted = last_key
-        for head in range(heads):
-            probability = max(hold, key + head * (rows + 1) + self.value_cycles(rows))
+        for rows in lengths:
+            probability = max(hold, key + self.value_cycles(rows))
+            key += rows + 1
             value = max(free, probability)
             free = value + rows - 1 + array.outer_end_cycles
             # A few rows go into the multipliers before the adders are free.
@@ -123,7 +126,7 @@ class WeightedRowsParameters(Parameters):
                         accepted = added
                 at_end = max(accepted + stages, inside[-1][1] + 1)
                 inside.append((at_end, value + row + stages))
-        last = accepted if rows <= stages else value + timing.last_row
+        last = accepted if lengths[-1] <= stages else value + timing.last_row
         return TurnTimes(last, value + timing.result, value + timing.next_row)
 
     def head_cycles(self, rows: int) -> int:

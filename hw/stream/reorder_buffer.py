@@ -16,7 +16,8 @@ class ReorderBuffer(Component[None]):
     or wait in a slot at any time, and one more waits at the output.
 
     With `repeat`, a run of words, up to one with ``last``, may be output several times: its slots
-    are kept until its last time. Such a run has at most `depth` words.
+    are kept until its last time. Such a run has at most `depth` words. With `partly` several words
+    of a run may have ``last``, and all times but the last may end with any of these.
 
     The slots are one memory of `depth` words with a synchronous read port, fit for block RAM or
     SRAM, and a register for each slot says whether it is filled.
@@ -33,13 +34,18 @@ class ReorderBuffer(Component[None]):
         Shape of a word.
     repeat : bool
         Whether there are `again`, `take` and `run_end`.
+    partly : bool
+        Whether there are `skip` and `skipped`, too.
     """
 
-    def __init__(self, depth: int, address_width: int, shape, repeat: bool = False):
+    def __init__(
+        self, depth: int, address_width: int, shape, repeat: bool = False, partly: bool = False
+    ):
         self._shape = shape
         self._address_width = address_width
         self._depth = depth
         self._repeat = repeat
+        self._partly = partly
         super().__init__()
 
     def ports(self) -> Ports:
@@ -56,6 +62,11 @@ class ReorderBuffer(Component[None]):
             if self._repeat
             else {}
         )
+        if self._partly:
+            repeating |= {
+                "skip": wire_in(1, "The next word with `last` does not end the run this time."),
+                "skipped": wire_out(1, "Such a word is read; it is output without `last`."),
+            }
         tag, where = index(range(self._depth)), address(self._address_width)
         return {
             "i": stream_in(
@@ -121,7 +132,6 @@ class ReorderBuffer(Component[None]):
             read_final.addr.eq(reading[:-1]),
             # The memories' read registers are the output register.
             Value.cast(o.payload.data).eq(read.data),
-            o.payload.last.eq(read_final.data),
         ]
         arrived = Cat(response.valid & (response.payload.tag == slot) for slot in range(depth))
         m.d.sync += filled.eq(filled ^ arrived)
@@ -129,17 +139,28 @@ class ReorderBuffer(Component[None]):
             ahead = Signal(range(depth))  # words of the run that are read and kept
             ends = Signal(depth)  # slots of words with `last`
             issued = Cat(issue & (requested[:-1] == slot) for slot in range(depth))
-            m.d.comb += [
-                reading.eq(emptied + ahead),
-                self.take.eq(take),
-                self.run_end.eq(take & (ends & turn).any()),
-            ]
+            m.d.comb += [reading.eq(emptied + ahead), self.take.eq(take)]
+            if self._partly:
+                passing = Signal()  # the word at the output was read with `skip`
+                m.d.comb += [
+                    self.run_end.eq(take & (ends & turn).any() & ~self.skip),
+                    self.skipped.eq(take & (ends & turn).any() & self.skip),
+                    o.payload.last.eq(read_final.data & ~passing),
+                ]
+                with m.If(take):
+                    m.d.sync += passing.eq(self.skip)
+            else:
+                m.d.comb += [
+                    self.run_end.eq(take & (ends & turn).any()),
+                    o.payload.last.eq(read_final.data),
+                ]
             m.d.sync += ends.eq(Mux(self.i.payload.last, ends | issued, ends & ~issued))
             with m.If(take & self.again):
                 m.d.sync += ahead.eq(Mux(self.run_end, 0, ahead + 1))
             with m.Elif(take):
                 m.d.sync += emptied.eq(emptied + 1)
         else:
+            m.d.comb += o.payload.last.eq(read_final.data)
             m.d.sync += emptied.eq(emptied + take)
         with m.If(~o.valid | o.ready):
             m.d.sync += o.valid.eq(present)

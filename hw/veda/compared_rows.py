@@ -24,7 +24,7 @@ class ComparedRowsParameters(WeightedRowsParameters):
         Whether the softmax begins after the last score, and the product with V after the last
         probability.
     heads
-        Number of heads of a step, at most; with `products` alone.
+        Number of vectors of a step, at most, one for each head and token; with `products` alone.
     """
 
     separate: bool = False

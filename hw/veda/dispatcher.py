@@ -67,15 +67,19 @@ class Dispatcher(Component[ProductParameters]):
         turns: int,
     ):
         self._layouts, self._cached_rows, self._turns = layouts, cached_rows, turns
+        # Whether steps may be of several tokens.
+        self._block = "tokens" in layouts.run.members
         super().__init__(parameters)
 
     def ports(self) -> Ports:
         p, of = self.parameters, self._layouts
+        settled = {"settled": wire_in(1, "`refused` does not change any more.")}
         return {
             "command": stream_in(of.command, "Jobs."),
             "step": stream_out(of.step, "Steps, and products that are refused."),
             "refuse": wire_out(1, "The step offered is a product that does not fit."),
             "refused": wire_in(1, "The scheduler refuses the step offered."),
+            **(settled if self._block else {}),
             "reading": wire_in(1, "Runs of a step have not been accepted."),
             "job": stream_out(p.feed.job_layout, "Products, for their vectors."),
             "turn": stream_out(turn_layout(self._turns), "Turns of the special function unit."),
@@ -119,7 +123,13 @@ class Dispatcher(Component[ProductParameters]):
         # A fork: vectors of a product are loaded, and normalised, while its runs still wait for
         # the job before.
         parts = [(step, ~is_product), (product, is_product), (self.job, is_product)]
-        sinks, to = zip(*parts, (self.turn, has_turn), strict=True)
+        turns, vectors = self.turn, offered.heads
+        if self._block:
+            # A turn must not be given away while its step may still be refused.
+            turns, vectors = stream.Signature(turn.shape()).create(), offered.heads * offered.tokens
+            join(m, [turns], [self.turn], is_product | self.settled)
+            m.d.comb += self.turn.payload.eq(turns.payload)
+        sinks, to = zip(*parts, (turns, has_turn), strict=True)
         fork(m, "command", command, list(sinks), list(to))
         # A step begins when all runs of products have been accepted, and the other way round.
         join(m, [step], [self.step], sequence.command.ready)
@@ -130,7 +140,7 @@ class Dispatcher(Component[ProductParameters]):
             *copy(self.step.payload, offered),
             *copy(sequence.command.payload, offered),
             turn.norm.eq(is_product),
-            turn.vectors.eq(Mux(is_product, offered.vectors, offered.heads)),
+            turn.vectors.eq(Mux(is_product, offered.vectors, vectors)),
         ]
 
     def _merge_runs(self, m: Module, sequence: ProductSequence) -> None:
@@ -143,6 +153,7 @@ class Dispatcher(Component[ProductParameters]):
         m.d.comb += [
             block_run.payload.words.eq(block.rows),
             block_run.payload.times.eq(block.vectors),
+            *([block_run.payload.tokens.eq(1)] if self._block else []),
             block_use.payload.value.eq(1),
             block_use.payload.product.eq(1),
             block_use.payload.heads.eq(block.vectors),

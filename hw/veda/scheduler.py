@@ -35,6 +35,8 @@ class SchedulerParameters(Parameters):
         if they share a kv head.
     contexts
         Number of sequences, each with its rows, counts and length.
+    block
+        Number of tokens of a step, at most; several are a block of a prompt.
     """
 
     kv_heads: int = 3
@@ -45,6 +47,7 @@ class SchedulerParameters(Parameters):
     count_bits: int = 16
     parallel: int = 1
     contexts: int = 1
+    block: int = 1
 
     def __post_init__(self):
         _ = self.order, self.voting, self.map, self.reader  # built here, as each checks its own
@@ -53,6 +56,7 @@ class SchedulerParameters(Parameters):
     def presets(cls) -> dict[str, "SchedulerParameters"]:
         return {
             "small": cls(2, 8, 32, 4, 8, 4, contexts=2),
+            "prompts": cls(2, 8, 32, 4, 8, 4, parallel=2, contexts=2, block=3),
             "default": cls(),
             "paper": cls(32, 64, 4096, 32),
         }
@@ -61,12 +65,19 @@ class SchedulerParameters(Parameters):
     def voting(self) -> VotingEngineParameters:
         """Parameters of the voting engine."""
         return VotingEngineParameters(
-            self.capacity, self.heads, self.position_bits, self.count_bits, self.contexts
+            self.capacity,
+            self.heads,
+            self.position_bits,
+            self.count_bits,
+            self.contexts,
+            self.block,
         )
 
     @cached_property
     def order(self) -> HeadOrderParameters:
-        return HeadOrderParameters(self.heads, self.kv_heads, self.parallel, self.parallel)
+        return HeadOrderParameters(
+            self.heads, self.kv_heads, self.parallel, self.parallel, self.block
+        )
 
     @cached_property
     def map(self) -> RowMapParameters:
@@ -95,7 +106,7 @@ class SchedulerParameters(Parameters):
     @cached_property
     def use_layout(self) -> data.StructLayout:
         """See :meth:`hw.attention.weighted_rows.WeightedRowsParameters.run_layout`."""
-        heads = count(range(self.parallel + 1))
+        heads = count(range(self.parallel * self.block + 1))
         return data.StructLayout({"value": FLAG, "heads": heads, "last": FLAG})
 
     def address(self, kv_head, value, row, context=0):
@@ -105,7 +116,10 @@ class SchedulerParameters(Parameters):
 
     @cached_property
     def command_layout(self) -> data.StructLayout:
-        """A step: the voting engine's command, and ``group`` query heads that share a kv head."""
+        """A step: the voting engine's command, and ``group`` query heads that share a kv head.
+
+        With several ``tokens`` all but the last one's are attended to as without ``evict``.
+        """
         fields = {name: field.shape for name, field in self.voting.command_layout}
         return data.StructLayout(fields | {"group": count(range(self.heads + 1))})
 
@@ -130,6 +144,9 @@ class SchedulerParameters(Parameters):
 class Scheduler(Component[SchedulerParameters]):
     """The order of a step: write the new rows, read all rows for each head, evict.
 
+    A step is one token, or with `block` up to as many of a prompt, whose rows are all written first
+    and which share what is read.
+
     ::
 
         command ─┬→ StepSequence ─→ new rows ─→ RowMap ─→ request
@@ -153,7 +170,8 @@ class Scheduler(Component[SchedulerParameters]):
     accepted. A command waits for the report of the same context's step.
 
     Errors: a command for a context that does not exist, without heads, with an empty group, with
-    more heads than `heads` or than kv_heads times its group is refused. It is accepted and
+    more heads than `heads` or than kv_heads times its group is refused, and so is a block without
+    tokens, with more than `block`, or with more than its context has room for. It is accepted and
     answered by a report with ``error``, in the next cycle or when all steps before it have been
     reported. It does not reach the voting engine, makes no request, and its ``restart`` has no
     effect.
@@ -161,16 +179,19 @@ class Scheduler(Component[SchedulerParameters]):
 
     def ports(self) -> Ports:
         p = self.parameters
+        meaning = "`refused` does not depend on steps that have not been reported."
+        settled = {"settled": wire_out(1, meaning)} if p.block > 1 else {}
         return {
             "command": stream_in(p.command_layout, "Steps."),
             "refuse": wire_in(1, "The command that is offered is to be refused."),
             "refused": wire_out(1, "The command that is offered is refused."),
+            **settled,
             "reading": wire_out(1, "Runs of a step have not been accepted."),
             "vote_command": stream_out(p.voting.command_layout, "To the voting engine."),
             "vote_report": stream_in(p.voting.report_layout, "From the voting engine."),
             "report": stream_out(p.report_layout, "The same, for the user, and refused commands."),
             "run": stream_out(
-                run_layout(p.reader, p.parallel),
+                run_layout(p.reader, p.parallel, p.block),
                 "Runs of slots for the reader to read, of K and V.",
             ),
             "lookup": stream_in(p.reader.memory().read_layout, "The reader's requests, by slot."),
@@ -190,16 +211,19 @@ class Scheduler(Component[SchedulerParameters]):
         m.submodules.lengths = lengths = ContextMemory(p.contexts, range(p.capacity + 1))
         length = Signal(range(p.capacity + 1))  # live slots of the context whose rows are read
         context = Signal.like(command.payload.context)
-        joining = Signal()  # the new token has no slot yet
+        joining = Signal(range(p.block + 1))  # new tokens that have no slot yet
         busy = Signal(1 << len(context))  # contexts with a step that has not been reported
         free = Signal()  # the command's context is not
 
         # A command goes to the sequence and, unless it is refused, to the voting engine.
+        refuse = self.refuse | (command.payload.context >= p.contexts)
+        if p.block > 1:
+            refuse |= self._overflows(m, sequence, lengths.word, free)
         may_begin = sequence.refused | (votes.i.ready & free)
         accepted = join(m, [command], [sequence.command], may_begin)
         m.d.comb += [
             free.eq(~(busy >> command.payload.context)[0]),
-            sequence.refuse.eq(self.refuse | (command.payload.context >= p.contexts)),
+            sequence.refuse.eq(refuse),
             self.refused.eq(sequence.refused),
             self.reading.eq(~sequence.command.ready),
             votes.i.valid.eq(command.valid & sequence.command.ready & free & ~sequence.refused),
@@ -215,7 +239,8 @@ class Scheduler(Component[SchedulerParameters]):
         # eviction swaps rows. Its next command waits, because that token's rows may replace some
         # that are still being read; other contexts' rows are elsewhere.
         with m.If(accepted & ~sequence.refused):
-            m.d.sync += [joining.eq(1), busy.bit_select(command.payload.context, 1).eq(1)]
+            tokens = command.payload.tokens if p.block > 1 else 1
+            m.d.sync += [joining.eq(tokens), busy.bit_select(command.payload.context, 1).eq(1)]
             with m.If(command.payload.restart):
                 m.d.sync += length.eq(0)
 
@@ -224,13 +249,13 @@ class Scheduler(Component[SchedulerParameters]):
         swaps = stream.Signature(p.map.change_layout).create()
         joins_first = merge(m, joins, swaps, rows.change)
         m.d.comb += [
-            joins.valid.eq(joining),
+            joins.valid.eq(joining.any()),
             joins.payload.slot.eq(length),
             joins.payload.context.eq(context),
             rows.change.payload.eq(Mux(joins_first, joins.payload, swaps.payload)),
         ]
-        with m.If(joining & joins.ready):
-            m.d.sync += [joining.eq(0), length.eq(length + 1)]
+        with m.If(joins.valid & joins.ready):
+            m.d.sync += [joining.eq(joining - 1 if p.block > 1 else 0), length.eq(length + 1)]
         reported = self._report(m, sequence, swaps, ~busy.any(), context, lengths.word)
         ended = self.vote_report.payload
         with m.If(reported & ended.last):
@@ -243,6 +268,19 @@ class Scheduler(Component[SchedulerParameters]):
         ]
         self._look_up(m, rows, sequence, joining, length, context)
         return m
+
+    def _overflows(self, m: Module, sequence: StepSequence, length, free) -> Value:
+        """Whether the block offered has more tokens than its context has slots free."""
+        p, offered = self.parameters, self.command.payload
+        overflows = Signal()
+        before = Mux(offered.restart, 0, length)
+        m.d.comb += [
+            # The length is known when the context's steps have been reported. While a refused
+            # command waits for its report, `length` is its context's.
+            self.settled.eq(free & ~sequence.error),
+            overflows.eq(self.settled & (before + offered.tokens > p.capacity)),
+        ]
+        return overflows
 
     def _report(self, m: Module, sequence: StepSequence, swaps, idle, context, length) -> Value:
         """Reports, in the order of commands; returns whether one of a step has passed.
@@ -288,12 +326,17 @@ class Scheduler(Component[SchedulerParameters]):
         # The new token's rows go before the reader's, which cannot read what is not written yet.
         # One lookup port serves both, as rows to store are two per kv head.
         new = stream.Signature(p.map.address_layout).create()
-        join(m, [sequence.store], [new], ~joining)
+        join(m, [sequence.store], [new], ~joining.any())
         storing = merge(m, new, lookup, rows.i)
         fork(m, "run", sequence.run, [run, self.use])
         join(m, [rows.o], [self.request])
         store, found, slot_address = sequence.store.payload, rows.o.payload, lookup.payload.address
         batch = sequence.run.payload.batch
+        heads, new_slot = batch.heads, length - 1
+        if p.block > 1:  # a head's row of V comes once for each token
+            tokens = sequence.run.payload.tokens
+            heads, new_slot = batch.heads * tokens, length - tokens + store.token
+            m.d.comb += run.payload.tokens.eq(tokens)
         m.d.comb += [
             # A run is K's or V's rows of one kv head, in the order of slots; the map turns each
             # slot into the row of memory that holds it, so evictions move no data.
@@ -302,10 +345,10 @@ class Scheduler(Component[SchedulerParameters]):
                 Cat(Const(0, bits), sequence.run.payload.value, batch.kv_head, region)
             ),
             run.payload.times.eq(batch.heads),
-            self.use.payload.heads.eq(batch.heads),
+            self.use.payload.heads.eq(heads),
             self.use.payload.last.eq(batch.last),
             rows.i.payload.tag.eq(Cat(lookup.payload.tag, storing)),
-            rows.i.payload.slot.eq(Mux(storing, length - 1, slot_address[:bits])),
+            rows.i.payload.slot.eq(Mux(storing, new_slot, slot_address[:bits])),
             rows.i.payload.region.eq(
                 Mux(storing, Cat(store.value, store.kv_head, region), slot_address[bits:])
             ),

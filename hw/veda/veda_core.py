@@ -44,8 +44,15 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     head's scores while the array goes on with other heads'. The reader keeps the rows of a run for
     all heads of its group, so that a row is read from the memory once, if `depth` rows hold the run
     and `parallel` heads the group; and it requests the next rows meanwhile. Probabilities also go
-    to the voting engine, which decides after the last head. Prompts are run in the same way, a
-    token a step, with commands that do not evict.
+    to the voting engine, which decides after the last head. Prompts are run in the same way, with
+    commands that do not evict.
+
+    With `block` a step may have several ``tokens`` of a prompt, which share the rows that are read:
+    for each kv head, the rows k and v of every token; for each query head, the row q of every
+    token, and o in the same order. All new rows are written first. A token attends to the rows up
+    to its k and v, where the reader ends its runs. Every bit is what steps of one token give, of
+    which only the last has the command's ``evict``; each token has a report, of which only the
+    step's last has ``last``.
 
     Evicted rows are not overwritten or moved: slots swap rows in :class:`RowMap`. An address is
     | context | kv head | K or V | row |. See :class:`Scheduler` for commands, and
@@ -60,7 +67,8 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     more heads than `heads` or than kv_heads times its group is refused: it is accepted and
     answered by a single report with ``error``, when all steps before it have been reported. It
     accepts no rows of q, k and v, makes no request to the memory, has no o and changes no state;
-    its ``restart`` has no effect either. So is a product without rows, vectors or blocks, of more
+    its ``restart`` has no effect either. So is a block of no tokens, of more than `block`, or of
+    more than the context has slots free. So is a product without rows, vectors or blocks, of more
     than `vector` rows or `tokens` vectors, or of more than `normed` rows with ``norm``; it accepts
     no elements. Whether a matrix is in the memory is not checked.
 
@@ -73,10 +81,10 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     Latency: `latency` + 2 l cycles from the first key to o of a head alone, with l >= 8 slots live,
     less with fewer; that is 2 l + 46 with d = 128. Throughput: 2 g l + 4 g + 2 log2(d) - 1 cycles
     for g heads whose keys go together, if g > 1 and l is 32 or more. Before the same context's next
-    step are 7 + 2 kv heads cycles, and the voting engine's after the last probability; 2 more after
-    an eviction. A memory's latency delays the step's first key alone, if it is at most 3 cycles
-    less than `depth`, and than the rows of RUNS runs. Beside another context's step neither is
-    seen, but where the votes take longer than that step's first keys.
+    step are 6 + n + 2 n kv heads cycles, with n tokens, and the voting engine's after the last
+    probability; 2 more after an eviction. A memory's latency delays the step's first key alone, if
+    it is at most 3 cycles less than `depth`, and than the rows of RUNS runs. Beside another
+    context's step neither is seen, but where the votes take longer than that step's first keys.
 
     Handshake: ``kv`` rows transfer with the requests that write them; a ``q`` row is accepted when
     its first key is valid. ``request.valid`` depends combinationally on ``kv.valid``, ``kv.ready``
@@ -110,7 +118,7 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
         p = self.parameters
         m.submodules.scheduler = schedule = Scheduler(p.schedule)
         m.submodules.port = port = RowPort(p.memory)
-        m.submodules.reader = reader = RowReader(p.reader, p.row_layout, p.times)
+        m.submodules.reader = reader = RowReader(p.reader, p.row_layout, p.times, p.block)
         m.submodules.attention = attention = ComparedRows(p.attention)
         m.submodules.voting_engine = voting = VotingEngine(p.schedule.voting)
         # What the runs are whose rows are on their way.
@@ -165,7 +173,7 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
         layouts = DispatcherLayouts(
             schedule,
             p.command_layout,
-            run_layout(p.reader, p.times),
+            run_layout(p.reader, p.times, p.block),
             runs.i.payload.shape(),
             p.memory,
         )
@@ -197,4 +205,6 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
             jobs.refused.eq(schedule.refused),
             jobs.reading.eq(schedule.reading),
         ]
+        if p.block > 1:
+            m.d.comb += jobs.settled.eq(schedule.settled)
         return jobs.request

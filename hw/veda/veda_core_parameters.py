@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 from amaranth.lib import data
 
@@ -17,6 +16,7 @@ from hw.attention.special_function_unit import (
 from hw.parameters import require
 from hw.stream.sequential_reader import SequentialReaderParameters
 from hw.veda.compared_rows import ComparedRowsParameters
+from hw.veda.core_work import OverflowWork, ProductWork, StepWork
 from hw.veda.product_sequence import ProductParameters
 from hw.veda.row_map import RowMapParameters
 from hw.veda.scheduler import SchedulerParameters
@@ -29,42 +29,6 @@ DATAFLOWS = {"flexible": 0, "tree": 1, "tree_double": 2}
 """The array's dataflows, and the tiles of the transpose buffer that each needs."""
 
 SCHEDULINGS = ("element_serial", "separate")
-
-
-class StepWork(NamedTuple):
-    """The work of a step, for :meth:`VedaCoreParameters.cycles`.
-
-    slots
-        Live slots, the new one included.
-    heads, group
-        Number of query heads, and of those that share a kv head.
-    votes, evictions
-        Whether the step casts votes; number of slots evicted at its end.
-    context
-        Its context.
-    """
-
-    slots: int
-    heads: int
-    group: int
-    votes: bool
-    evictions: int
-    context: int = 0
-
-
-class ProductWork(NamedTuple):
-    """The work of a matrix product, for :meth:`VedaCoreParameters.cycles`.
-
-    rows, vectors, blocks
-        Elements of a vector, number of vectors, blocks of d columns.
-    norm
-        Whether the vectors are normalised first.
-    """
-
-    rows: int
-    vectors: int
-    blocks: int
-    norm: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +52,10 @@ class VedaCoreParameters(DecodeParameters):
         Number of elements of a vector that is normalised, at most.
     weights
         Number of rows of matrices in the memory, after the caches'.
+    block
+        Number of tokens of a step, at most, that share rows of K and V: a block of a prompt. The
+        softmax has room for the scores of `parallel` heads of all tokens, the voting engine for
+        each token's scores.
     parallel
         Number of query heads, 1 to `heads`, whose keys go through the array before their values;
         the softmax has room for their scores. As many heads of a kv head share its rows.
@@ -120,6 +88,7 @@ class VedaCoreParameters(DecodeParameters):
     tokens: int = 1
     normed: int = 0
     weights: int = 0
+    block: int = 1
 
     def __post_init__(self):
         for name, known in (("dataflow", DATAFLOWS), ("scheduling", SCHEDULINGS)):
@@ -133,6 +102,8 @@ class VedaCoreParameters(DecodeParameters):
         require(self.parallel == 1 or not compared, rule, self.parallel)
         rule = "vector must be 0 with another dataflow or scheduling"
         require(self.vector == 0 or not compared, rule, self.vector)
+        rule = "block must be 1 with another dataflow or scheduling"
+        require(self.block == 1 or not compared, rule, self.block)
         rule = "weights must be at least 1 with products, and else 0"
         require((self.weights > 0) == (self.vector > 0), rule, self.weights)
 
@@ -155,6 +126,19 @@ class VedaCoreParameters(DecodeParameters):
                 normed=24,
                 weights=512,
             ),
+            # The same, and blocks of a prompt.
+            "prompts": cls(
+                *(2, 2, 2, 32, 4, 2, 16),
+                position_bits=8,
+                count_bits=4,
+                parallel=2,
+                contexts=2,
+                vector=40,
+                tokens=2,
+                normed=24,
+                weights=512,
+                block=5,
+            ),
             "paper": cls(8, 8, 2, 4096, 32, 32, 1024, parallel=2),
         }
 
@@ -175,11 +159,13 @@ class VedaCoreParameters(DecodeParameters):
             self.count_bits,
             self.parallel,
             self.contexts,
+            self.block,
         )
 
     @cached_property
     def softmax(self) -> SpecialFunctionUnitParameters:
-        return SpecialFunctionUnitParameters(max(self.capacity, self.normed), TILE, self.parallel)
+        vectors = self.parallel * self.block
+        return SpecialFunctionUnitParameters(max(self.capacity, self.normed), TILE, vectors)
 
     @cached_property
     def product(self) -> ProductParameters:
@@ -208,7 +194,11 @@ class VedaCoreParameters(DecodeParameters):
         separate = self.scheduling == "separate"
         products = self.tokens if self.vector else 0
         return ComparedRowsParameters(
-            self.array, self.softmax, products=products, separate=separate, heads=self.heads
+            self.array,
+            self.softmax,
+            products=products,
+            separate=separate,
+            heads=self.heads * self.block,
         )
 
     def head_cycles(self, slots: int) -> int:
@@ -233,8 +223,8 @@ class VedaCoreParameters(DecodeParameters):
         or `pause` cycles after a step's last beat. Exact but for :meth:`tolerance`.
 
         steps
-            Each a :class:`StepWork`, or its fields, a :class:`ProductWork`, or None for a command
-            that is refused.
+            Each a :class:`StepWork`, or its fields, a :class:`ProductWork`, an
+            :class:`OverflowWork`, or None for another command that is refused.
         """
         attention, voting, order = self.attention, self.schedule.voting, self.schedule.order
         idle = 0  # when a command may be accepted
@@ -247,8 +237,9 @@ class VedaCoreParameters(DecodeParameters):
         end = 0  # when the last head's result is offered
         fetched = self.FETCH_CYCLES + memory_latency + 1  # from a run to its first row
         for step in steps:
-            if step is None:
-                error = max(idle, reported) + 1
+            if step is None or isinstance(step, OverflowWork):
+                known = 0 if step is None else free.get(step.context, 0)
+                error = max(idle, reported, known) + 1
                 idle, end = error + 1, max(end, error)
                 continue
             if isinstance(step, ProductWork):
@@ -267,21 +258,23 @@ class VedaCoreParameters(DecodeParameters):
                 command = max(idle, free.get(context, 0), taken + 1)
                 taken = max(command, reported) + 1
                 offered = command + 1
-                # The token joins when the map has done the last swap; then its rows are written.
+                # The tokens join when the map has done the last swap; then their rows are written.
+                tokens, lengths = work.tokens, list(work.lengths)
                 join = command + 1
                 if swap < join:
                     join = max(join, swap + RowMapParameters.SWAP_CYCLES)
-                run = join + 1 + 2 * -(-heads // group)
+                run = join + tokens + 2 * tokens * -(-heads // group)
                 key = max(key, run + fetched)
                 for turn in order.turns(heads, group):
-                    times = attention.turn(key, turn, slots, hold=taken + 2)
+                    times = attention.turn(key, lengths * turn, hold=taken + 1 + tokens)
                     key, end = times.next_key, max(end, times.result)
                 outer = times.last_row + self.array.outer_end_cycles
                 ready = times.last_row - self.READ_AHEAD
                 # The sequence ends with the last run, when the rows before have been requested.
-                last_run = self._requests(slots, order.batches(heads, group)[-1])
+                last_run = self._requests(lengths, order.batches(heads, group)[-1])
                 idle = run + self.rows_read(work) - last_run + 2
-                counting = voting.step_cycles(slots, heads, votes, evictions) - 2 - heads * slots
+                counting = voting.step_cycles(slots, heads, votes, evictions)
+                counting -= 1 + tokens + heads * sum(lengths)
                 reported = times.last_row + counting
                 free[context] = reported + 1
                 if evictions:
@@ -291,13 +284,13 @@ class VedaCoreParameters(DecodeParameters):
                 idle = offered = end + pause
         return end + 1
 
-    def _requests(self, rows: int, times: int) -> int:
-        """Number of rows that a run requests."""
-        return rows if rows <= self.depth else rows * times
+    def _requests(self, lengths: Sequence[int], times: int) -> int:
+        """Number of rows that a run requests, which comes with each of the lengths in turn."""
+        return lengths[-1] if lengths[-1] <= self.depth else sum(lengths) * times
 
     def requests(self, work: ProductWork) -> int:
         """Number of rows that a product requests for each block."""
-        return self._requests(work.rows, work.vectors)
+        return self._requests([work.rows], work.vectors)
 
     def _vectors(self, work: ProductWork, element: int, first: int) -> tuple[int, int]:
         """When a product's last block begins with its last vector's first row; when all of its
@@ -336,8 +329,9 @@ class VedaCoreParameters(DecodeParameters):
         attention = [step for step in work if isinstance(step, StepWork)]
         if len(work) < 2 or (not products and len({step.context for step in attention}) < 2):
             return 0, 0
-        writes = sum(2 * -(-step.heads // step.group) for step in attention)
+        writes = sum(step.tokens * 2 * -(-step.heads // step.group) for step in attention)
         changes = RowMapParameters.SWAP_CYCLES * len(work)
+        changes += sum(step.tokens - 1 for step in attention)
         norms = [step for step in products if step.norm]
         elements = sum(step.rows * step.vectors + 2 * self.READ_AHEAD for step in norms)
         return self.READ_AHEAD * len(norms), writes + changes + elements
@@ -345,7 +339,7 @@ class VedaCoreParameters(DecodeParameters):
     def rows_read(self, step: StepWork) -> int:
         """Number of rows that a step reads from the memory, of K and V."""
         batches = self.schedule.order.batches(step.heads, step.group)
-        return 2 * step.slots * (len(batches) if step.slots <= self.depth else step.heads)
+        return 2 * sum(self._requests(step.lengths, heads) for heads in batches)
 
     FETCH_CYCLES = 4
     """Cycles from a run's start to its first row at the array, besides the memory's latency."""

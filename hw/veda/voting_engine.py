@@ -1,6 +1,6 @@
 """Votes against rows of the KV cache, and their eviction (VEDA, sections III and V)."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hw.arith.float_format import FP16
@@ -29,6 +29,12 @@ class VotingEngine(Component[VotingEngineParameters]):
                 └─→ s < T ─────→ VoteBuffer: votes, most ─→ o  l cycles
 
         IDLE ─→ JOIN ─→ SUM ─→ SUMMED ─→ THRESHOLD ─→ COUNT ─→ COUNTED ─→ MOVE ─→ REPORT ─→ IDLE
+                                 ↑└→ SURVEY ─┘
+
+    With `block` a step may have several ``tokens`` of a prompt. They all join first; `i` then
+    brings for each head the probabilities of every token, for the slots up to the token's. Scores
+    are kept for each token, which votes when all have come: SURVEY makes the sums over its scores,
+    and REPORT goes to the next token's SUMMED. Only the last one evicts.
 
     A step without votes skips THRESHOLD; with neither votes nor an eviction it goes on with REPORT
     at once; without an eviction it skips MOVE. REPORT goes back to COUNT for the next eviction.
@@ -50,7 +56,8 @@ class VotingEngine(Component[VotingEngineParameters]):
 
     Latency, n = ceil(log2(capacity heads)) + 39: with l slots live, 4 n + l - 2 cycles from the
     last probability to a voting step's report, one more with an eviction; l + 6 for each further
-    eviction. Throughput: a probability a cycle.
+    eviction. A block's tokens take 4 n + 2 l - 1 each, the first one 3 more. Throughput: a
+    probability a cycle.
 
     Handshake: ``i.ready`` is high from two cycles after a command to its last probability;
     ``command.ready`` after the last report is accepted. All outputs depend on registers only.
@@ -86,14 +93,16 @@ class VotingEngine(Component[VotingEngineParameters]):
         m = Module()
         p = self.parameters
         score_bits = p.threshold.score_bits
-        m.submodules.fifo = fifo = VoteFifo(p.capacity, FRACTION + 1, score_bits)
+        # Scores of a block's tokens are side by side: | token | slot |.
+        scores = p.block << (p.capacity - 1).bit_length() if p.block > 1 else p.capacity
+        m.submodules.fifo = fifo = VoteFifo(scores, FRACTION + 1, score_bits)
         m.submodules.buffer = buffer = VoteBuffer(
             p.capacity, p.count_bits, p.position_bits, score_bits, p.contexts
         )
         sequence = data.StructLayout({"length": range(p.capacity + 1), "token": p.position_bits})
         m.submodules.sequences = sequences = ContextMemory(p.contexts, sequence)
         m.submodules.threshold = threshold = VoteThreshold(p.threshold)
-        r = VotingStep(p.command_layout, p.capacity, p.heads, p.position_bits)
+        r = VotingStep(p.command_layout, p.capacity, p.heads, p.position_bits, p.block)
         m.d.comb += [
             r.next_slot.eq(r.slot + 1),
             r.last_slot.eq(r.next_slot == r.length),
@@ -105,7 +114,7 @@ class VotingEngine(Component[VotingEngineParameters]):
         ]
         # Slots pass through fifo and buffer once a head, to sum the scores, and once to count votes
         # and find the most; without votes, once for each eviction.
-        self._pass(m, fifo, buffer, threshold, r.counting, r.voting)
+        self._pass(m, r, fifo, buffer, threshold)
         m.d.comb += [
             fifo.issue.slot.eq(r.slot),
             fifo.issue.first.eq(r.first_head),
@@ -124,6 +133,8 @@ class VotingEngine(Component[VotingEngineParameters]):
             sequences.write.word.token.eq(r.token),
         ]
         self._report(m, r, buffer)
+        if p.block > 1:
+            self._block(m, r, fifo, threshold)
         with m.If(fifo.issue.valid):
             m.d.sync += r.slot.eq(Mux(r.last_slot, 0, r.next_slot))
 
@@ -143,7 +154,7 @@ class VotingEngine(Component[VotingEngineParameters]):
         m.d.comb += [
             self.o.payload.evict.eq(r.evicted),
             self.o.payload.length.eq(r.length),
-            self.o.payload.invalid.eq(r.invalid),
+            self.o.payload.invalid.eq(r.is_invalid),
             self.o.payload.last.eq(~r.evicting),
             self.o.payload.context.eq(r.command.context),
         ]
@@ -182,15 +193,25 @@ class VotingEngine(Component[VotingEngineParameters]):
                 r.counting.eq(0),
             ]
             m.next = "SUM"
+            if self.parameters.block > 1:  # the tokens join one after the other
+                self._next_token(m, r)
+                with m.If(r.number == 0):
+                    m.d.sync += r.first_length.eq(r.length + 1)
+                with m.Elif(r.last_token):
+                    m.d.sync += r.length.eq(r.first_length)
+                with m.If(~r.last_token):
+                    m.next = "JOIN"
 
     def _sum(self, m: Module, r: VotingStep, fifo: VoteFifo) -> None:
         """The scores of all slots."""
+        block = self.parameters.block
         with m.State("SUM"):
             # A probability a cycle, all slots of each head.
             m.d.comb += [self.i.ready.eq(1), fifo.issue.valid.eq(self.i.valid)]
             with m.If(self.i.valid):
-                m.d.sync += r.invalid.eq(r.invalid | ~is_probability(self.i.payload))
-                with m.If(r.last_slot):
+                of_token = r.invalid.bit_select(r.number, 1) if block > 1 else r.invalid
+                m.d.sync += of_token.eq(r.is_invalid | ~is_probability(self.i.payload))
+                with m.If(self._row_ends(m, r)):
                     m.d.sync += [r.heads_left.eq(r.heads_left - 1), r.first_head.eq(0)]
                     with m.If(r.final_head):
                         m.next = "SUMMED"
@@ -203,7 +224,7 @@ class VotingEngine(Component[VotingEngineParameters]):
             # Wait for the last sum. Without votes the most voted is searched alone.
             with m.If(~r.busy):
                 m.d.sync += [r.voting.eq(0), r.counting.eq(1)]
-                with m.If(r.command.vote & ~r.invalid):
+                with m.If(r.command.vote & ~r.is_invalid):
                     m.d.comb += threshold.start.eq(1)
                     m.d.sync += r.voting.eq(1)
                     m.next = "THRESHOLD"
@@ -211,6 +232,23 @@ class VotingEngine(Component[VotingEngineParameters]):
                     m.next = "COUNT"
                 with m.Else():
                     m.next = "REPORT"
+                if self.parameters.block > 1:
+                    m.d.sync += r.surveying.eq(0)
+                    # Probabilities of all tokens came mixed, so each one's sums are still to make.
+                    several = r.command.tokens > 1
+                    with m.If(r.command.vote & ~r.is_invalid & several & ~r.surveying):
+                        m.d.comb += [
+                            threshold.start.eq(0),
+                            threshold.clear.eq(1),
+                            buffer.clear.eq(1),
+                        ]
+                        m.d.sync += [r.voting.eq(0), r.counting.eq(0), r.surveying.eq(1)]
+                        m.next = "SURVEY"
+        if self.parameters.block > 1:
+            with m.State("SURVEY"):
+                m.d.comb += fifo.issue.valid.eq(1)
+                with m.If(r.last_slot):
+                    m.next = "SUMMED"
         with m.State("THRESHOLD"):
             # The threshold's root and quotient take a cycle for each bit.
             with m.If(threshold.done):
@@ -246,8 +284,49 @@ class VotingEngine(Component[VotingEngineParameters]):
                     m.next = "COUNT"
                 with m.Else():
                     m.d.comb += sequences.write.valid.eq(1)
+                if self.parameters.block > 1:
+                    with m.If(~r.evicting):
+                        self._next_token(m, r)
+                    with m.If(~r.last_token):  # the block's next token votes
+                        m.d.sync += [r.length.eq(r.length + 1), r.counting.eq(0)]
+                        m.d.comb += sequences.write.valid.eq(0)
+                        m.next = "SUMMED"
 
-    def _pass(self, m: Module, fifo, buffer, threshold, counting: Signal, voting: Signal) -> None:
+    def _next_token(self, m: Module, r: VotingStep) -> None:
+        """Count the tokens of a block."""
+        m.d.sync += r.number.eq(Mux(r.last_token, 0, r.number + 1))
+
+    def _row_ends(self, m: Module, r: VotingStep) -> Value:
+        """Whether a head's last probability is accepted, of the block's last token."""
+        if self.parameters.block == 1:
+            return r.last_slot
+        with m.If(r.last_slot):  # a head has a row of probabilities for each token
+            self._next_token(m, r)
+            m.d.sync += r.length.eq(Mux(r.last_token, r.first_length, r.length + 1))
+        return r.last_slot & r.last_token
+
+    def _block(self, m: Module, r: VotingStep, fifo: VoteFifo, threshold: VoteThreshold) -> None:
+        """What differs with several tokens.
+
+        Their rows of probabilities come in turn, so that only when all have come, sums over each
+        one's scores are made. Only the last token evicts.
+        """
+        m.d.comb += [
+            r.last_token.eq(r.number + 1 >= r.command.tokens),
+            r.is_invalid.eq((r.invalid >> r.number)[0]),
+            fifo.issue.slot.eq(Cat(r.slot, r.number)),
+        ]
+        with m.If(r.surveying):
+            m.d.comb += [
+                fifo.issue.add.eq(0),
+                fifo.issue.probability.eq(0),
+                threshold.add.eq(fifo.held.valid),
+                threshold.probability.eq(fifo.held.score),
+            ]
+        with m.If(~r.last_token):
+            m.d.comb += [r.evicting.eq(0), self.o.payload.last.eq(0)]
+
+    def _pass(self, m: Module, r: VotingStep, fifo, buffer, threshold) -> None:
         """A slot's way through the pipeline: its score, its vote, its row.
 
         ::
@@ -261,16 +340,16 @@ class VotingEngine(Component[VotingEngineParameters]):
             fifo.issue.probability.eq(fixed(self.i.payload)),
             threshold.add.eq(fifo.held.valid & fifo.held.add),
             threshold.probability.eq(fifo.held.probability),
-            threshold.add_square.eq(fifo.summed.valid & fifo.summed.final & ~counting),
+            threshold.add_square.eq(fifo.summed.valid & fifo.summed.final & ~r.counting),
             threshold.score.eq(fifo.summed.score),
             buffer.read.valid.eq(fifo.held.valid),
             buffer.read.slot.eq(fifo.held.slot),
             # While scores are summed, the search is for the least score, over the last head's sums,
             # which are complete. It is used if the threshold is below 0: then that slot alone gets
             # the vote.
-            buffer.search.eq(counting | fifo.summed.final),
+            buffer.search.eq(r.counting | fifo.summed.final),
             buffer.score.eq(fifo.summed.score),
-            buffer.counting.eq(counting),
+            buffer.counting.eq(r.counting),
         ]
         # The slot of the least score, kept for a threshold below 0: the next pass searches anew.
         least = Signal.like(buffer.best.slot, reset_less=True)
@@ -279,8 +358,8 @@ class VotingEngine(Component[VotingEngineParameters]):
         below = Signal()
         vote = Signal()
         with m.If(threshold.negative):
-            m.d.comb += below.eq(fifo.held.slot == least)
+            m.d.comb += below.eq(fifo.held.slot[: len(least)] == least)
         with m.Else():
             m.d.comb += below.eq(~threshold.no_votes & (fifo.held.score <= threshold.limit))
-        m.d.sync += vote.eq(below & voting)
+        m.d.sync += vote.eq(below & r.voting)
         m.d.comb += buffer.vote.eq(vote)

@@ -26,6 +26,8 @@ class VotingEngineParameters(Parameters):
         Width of a slot's vote count, 1 to 16.
     contexts
         Number of sequences whose counts are kept side by side.
+    block
+        Number of tokens of a step, at most, whose scores are kept side by side.
     """
 
     capacity: int = 256
@@ -33,6 +35,7 @@ class VotingEngineParameters(Parameters):
     position_bits: int = 24
     count_bits: int = 16
     contexts: int = 1
+    block: int = 1
 
     def __post_init__(self):
         require(self.capacity >= 2, "capacity must be at least 2", self.capacity)
@@ -43,18 +46,26 @@ class VotingEngineParameters(Parameters):
         rule = "count_bits must be between 1 and 16"
         require(1 <= self.count_bits <= 16, rule, self.count_bits)
         require(self.contexts >= 1, "contexts must be at least 1", self.contexts)
+        rule = "block must be 1 to the capacity"
+        require(1 <= self.block <= self.capacity, rule, self.block)
 
     @classmethod
     def presets(cls) -> dict[str, "VotingEngineParameters"]:
         return {
             "small": cls(capacity=8, heads=2, position_bits=6, count_bits=4, contexts=3),
+            "prompts": cls(
+                capacity=13, heads=2, position_bits=6, count_bits=4, contexts=2, block=3
+            ),
             "default": cls(),
             "paper": cls(capacity=4096, heads=32),
         }
 
     @cached_property
     def threshold(self) -> VoteThresholdParameters:
-        return VoteThresholdParameters(self.capacity, FRACTION + 1, self.heads << FRACTION)
+        score = self.heads << FRACTION
+        # A block's scores are added to S1 when they are complete.
+        addend_bits = score.bit_length() if self.block > 1 else FRACTION + 1
+        return VoteThresholdParameters(self.capacity, addend_bits, score)
 
     @property
     def latency(self) -> int:
@@ -69,12 +80,16 @@ class VotingEngineParameters(Parameters):
     PASS_CYCLES = 4
     """Cycles from the last slot of a pass through the slots to its end."""
 
-    def step_cycles(self, length: int, heads: int, votes: bool, evictions: int) -> int:
-        """Cycles of a step with `length` slots live, the new one included, without stalls.
+    def step_cycles(
+        self, length: int, heads: int, votes: bool | tuple[bool, ...], evictions: int
+    ) -> int:
+        """Cycles of a step with `length` slots live, the new ones included, without stalls.
 
         votes, evictions
-            Whether it casts votes, and the number of slots it evicts.
+            Whether it casts votes, of a block for each token; number of slots that it evicts.
         """
+        if isinstance(votes, tuple):
+            return self._block_cycles(length, heads, votes, evictions)
         passes = max(int(votes), evictions)
         return (
             2
@@ -86,13 +101,30 @@ class VotingEngineParameters(Parameters):
             + max(1, evictions)
         )
 
+    def _block_cycles(
+        self, length: int, heads: int, votes: tuple[bool, ...], evictions: int
+    ) -> int:
+        tokens = len(votes)
+        if tokens == 1:
+            return self.step_cycles(length, heads, bool(votes[0]), evictions)
+        lengths = range(length - tokens + 1, length + 1)
+        cycles = 1 + tokens + heads * sum(lengths) + self.PASS_CYCLES - 1
+        for token, (slots, vote) in enumerate(zip(lengths, votes, strict=True)):
+            # The scores' sums, then votes and evictions as after a single token.
+            survey = slots + self.PASS_CYCLES if vote else 0
+            number = evictions if token == tokens - 1 else 0
+            after = self.step_cycles(slots, 0, bool(vote), number) - 2 - self.PASS_CYCLES
+            cycles += 1 + survey + after
+        return cycles
+
     @cached_property
     def command_layout(self) -> data.StructLayout:
         """What a step does.
 
         ``restart`` a new sequence; ``vote`` cast votes; ``evict`` while more than ``target`` slots
         are live; ``protected`` positions below it are evicted last; ``a``, ``b`` the weights of
-        mean and deviation; ``heads``, where 0 means 1; ``context`` of the sequence, which exists.
+        mean and deviation; ``heads``, where 0 means 1; ``context`` of the sequence, which exists;
+        ``tokens`` if there may be several, where 0 means 1 and for which there are slots.
         """
         weight = FixedPoint(unsigned(WEIGHT_BITS), WEIGHT_FRACTION)
         return data.StructLayout(
@@ -107,15 +139,17 @@ class VotingEngineParameters(Parameters):
                 "heads": count(range(self.heads + 1)),
                 "context": context_index(self.contexts),
             }
+            | ({"tokens": count(range(self.block + 1))} if self.block > 1 else {})
         )
 
     @cached_property
     def report_layout(self) -> data.StructLayout:
-        """What a step did.
+        """What a step did; a block has a report for each token.
 
         ``evict`` a slot was evicted: ``slot``, with the ``position`` of its token, else both 0;
-        ``length`` slots are live now; ``invalid`` if one of the step's probabilities was; ``last``
-        on the step's last report; ``context`` as in the command.
+        ``length`` slots are live now, without a block's later tokens; ``invalid`` if one of the
+        token's probabilities was; ``last`` on the step's last report; ``context`` as in the
+        command.
         """
         return data.StructLayout(
             {

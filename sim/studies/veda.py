@@ -17,7 +17,8 @@ from golden.evaluation.plots import figure
 from golden.files import replacing
 from golden.studies.study import Claim, Study, Table, Verdict, close, save
 from hw.catalogue import find
-from hw.veda.veda_core_parameters import ProductWork, VedaCoreParameters
+from hw.veda.core_work import ProductWork
+from hw.veda.veda_core_parameters import VedaCoreParameters
 from sim.commands.arguments import count
 from sim.core.design import generate
 from sim.core.memory import FASTEST
@@ -184,7 +185,7 @@ def speed_study() -> Study:
     ]
     heads = gops(p, first), gops(p, last)
     bare, whole = tokens_per_second(p)
-    turn = p.attention.turn(0, p.parallel, first)
+    turn = p.attention.turn(0, [first] * p.parallel)
     idle = turn.next_key / p.parallel - 2 * first
     claims = [
         Claim(

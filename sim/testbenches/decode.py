@@ -74,7 +74,8 @@ class DecodeBench(ABC, Generic[P]):
     def add(self, q, k, v, *, group: int | None = None, **command: Any) -> StepResult:
         """A step with ``q [heads, d]``, ``k, v [kv heads, d]`` and its command's other fields.
 
-        A refused command's rows are not offered. By default, heads are spread evenly.
+        A block of tokens, of a core that has such steps, has them as a second axis. A refused
+        command's rows are not offered. By default, heads are spread evenly.
         """
         group = -(-len(q) // len(k)) if group is None else group
         result = self.model_step(q, k, v, group, **command)
@@ -148,8 +149,11 @@ def packed_rows(p: DecodeParameters, rows: np.ndarray) -> np.ndarray:
 
 
 def rows_in_turn(k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """``[2 kv heads, d]``: K and V of each kv head in turn, of ``k, v [kv heads, d]``."""
-    return np.stack([k, v], axis=1).reshape(-1, k.shape[1])
+    """``[2 kv heads, d]``: K and V of each kv head in turn, of ``k, v [kv heads, d]``.
+
+    With an axis of tokens after the heads, K and V of each of them.
+    """
+    return np.stack([k, v], axis=-2).reshape(-1, k.shape[-1])
 
 
 class CoreParameters(Protocol):
@@ -208,7 +212,7 @@ def offer(inputs: Streams, number: int, command: Mapping[str, int]) -> None:
 
 def offer_rows(inputs: Streams, number: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
     """Rows ``q [heads, d]`` and ``k, v [kv heads, d]`` of a command."""
-    inputs.add("q", number, {"": q})
+    inputs.add("q", number, {"": q.reshape(-1, q.shape[-1])})
     inputs.add("kv", number, {"": rows_in_turn(k, v)})
 
 

@@ -17,6 +17,7 @@ from tests.support.formal import find_fault, prove_block, prove_stream_rules
 
 SIZES = HeadOrderParameters(heads=5, kv_heads=3, parallel=2)
 AHEAD = HeadOrderParameters(heads=5, kv_heads=3, parallel=2, ahead=3)
+BLOCKS = HeadOrderParameters(heads=3, kv_heads=2, parallel=2, tokens=3)
 PORT = MemoryPort(index(range(2)), 3, 2)
 
 
@@ -33,11 +34,12 @@ class SequenceSpec(StreamRulesSpec):
         return m
 
 
-@pytest.mark.parametrize("p", [SIZES, pytest.param(AHEAD, marks=pytest.mark.campaign)])
+@pytest.mark.campaign
+@pytest.mark.parametrize("p", [SIZES, BLOCKS, AHEAD], ids=["token", "block", "ahead"])
 def test_rules_of_the_step_sequence(p):
     for mode, depth in (("prove", 2), ("cover", 12)):
         spec = SequenceSpec(StepSequence(p), ["store", "run"], ["command"])
-        prove_block(spec, f"step_sequence_rules_{p.ahead}", mode, depth=depth)
+        prove_block(spec, f"step_sequence_rules_{p.ahead}_{p.tokens}", mode, depth=depth)
 
 
 class PortSpec(StreamRulesSpec):

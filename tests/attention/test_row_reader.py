@@ -14,7 +14,7 @@ from tests.support.formal import prove_block
 
 SMALL = SequentialReaderParameters(address_width=3, data_width=2, depth=4, longest=6)
 WIDE = SequentialReaderParameters(address_width=6, data_width=8, depth=32, longest=40)
-TIMES = 3
+TIMES, TOKENS = 3, 3
 
 
 class ReaderSpec(Elaboratable):
@@ -58,18 +58,19 @@ class ReaderSpec(Elaboratable):
         return m
 
 
-def test_rules_of_its_streams():
-    spec = ReaderSpec(RowReader(SMALL, SMALL.data_width, TIMES))
-    prove_block(spec, "row_reader", depth=2)
-    prove_block(spec, "row_reader", "cover", depth=14)
+@pytest.mark.campaign
+@pytest.mark.parametrize("tokens", [1, TOKENS])
+def test_rules_of_its_streams(tokens):
+    spec = ReaderSpec(RowReader(SMALL, SMALL.data_width, TIMES, tokens))
+    prove_block(spec, f"row_reader_{tokens}", depth=2)
+    prove_block(spec, f"row_reader_{tokens}", "cover", depth=14)
 
 
-def run(dut: RowReader, runs: list[tuple[int, int, int]], rng) -> tuple[list, list]:
-    """Rows output, with `last`, and addresses requested, of runs (address, rows, times)."""
+def run(dut: RowReader, runs: list[dict[str, int]], total: int, rng) -> tuple[list, list]:
+    """The `total` rows output, with `last`, and addresses requested, of runs' commands."""
     contents = np.arange(64) * 3 % 256
     got: list[tuple[int, int]] = []
     asked: list[int] = []
-    total = sum(rows * times for _, rows, times in runs)
 
     async def testbench(ctx):
         sent, waiting = 0, []
@@ -78,9 +79,7 @@ def run(dut: RowReader, runs: list[tuple[int, int, int]], rng) -> tuple[list, li
                 return
             ctx.set(dut.command.valid, sent < len(runs))
             if sent < len(runs):
-                address, words, times = runs[sent]
-                fields = {"address": address, "words": words, "times": times}
-                ctx.set(dut.command.payload, fields)
+                ctx.set(dut.command.payload, runs[sent])
             ctx.set(dut.request.ready, int(rng.random() < 0.8))
             ctx.set(dut.o.ready, int(rng.random() < 0.8))
             answered = bool(waiting) and rng.random() < 0.6
@@ -105,26 +104,49 @@ def run(dut: RowReader, runs: list[tuple[int, int, int]], rng) -> tuple[list, li
     return got, asked
 
 
-def differences(module) -> bool:
+def differences(module, most: int = 1) -> bool:
     """Whether rows, or requests, differ from those of runs of 1 to 40 rows, 1 to 3 times.
 
-    Many runs of one row wait at once.
+    Many runs of one row wait at once. A run is of a block of at `most` that number of tokens.
     """
     rng = np.random.default_rng(2)
     runs, wanted, requests = [], [], []
     for rows in [32, 33, 32, *[1] * 60, *rng.integers(1, 41, 10).tolist()]:
         address, times = int(rng.integers(0, 64 - rows)), int(rng.integers(1, TIMES + 1))
         times = TIMES if not runs else times
-        runs.append((address, rows, times))
+        tokens = int(rng.integers(1, min(most, rows) + 1)) if most > 1 else 1
+        field = {"tokens": tokens} if most > 1 else {}
+        runs.append({"address": address, "words": rows, "times": times, **field})
         addresses = list(range(address, address + rows))
-        wanted += [(3 * a % 256, a == addresses[-1]) for _ in range(times) for a in addresses]
+        parts = [addresses[: rows - tokens + 1 + n] for n in range(tokens)] * times
+        wanted += [(3 * a % 256, a == part[-1]) for part in parts for a in part]
         # A run that fits in the buffer is requested once.
-        requests += addresses * (1 if rows <= WIDE.depth else times)
-    return run(module.RowReader(WIDE, WIDE.data_width, TIMES), runs, rng) != (wanted, requests)
+        requests += addresses if rows <= WIDE.depth else sum(parts, [])
+    dut = module.RowReader(WIDE, WIDE.data_width, TIMES, most)
+    return run(dut, runs, len(wanted), rng) != (wanted, requests)
 
 
-def test_runs_from_a_memory_in_any_order():
-    assert not differences(row_reader)
+@pytest.mark.parametrize("most", [1, TOKENS])
+def test_runs_from_a_memory_in_any_order(most):
+    assert not differences(row_reader, most)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("reorder.skip.eq(ends != token)", "reorder.skip.eq(0)"),
+        ("Mux(long, left == 1, left <= run.tokens)", "left == 1"),
+        ("words.eq(following)", "words.eq(run.words)"),
+        (
+            "runs.i.payload.tokens.eq(Mux(long, 1, run.tokens))",
+            "runs.i.payload.tokens.eq(run.tokens)",
+        ),
+    ],
+    ids=["causal", "ends", "length", "long"],
+)
+def test_a_fault_with_blocks_is_found(line, instead):
+    assert differences(with_fault(row_reader, line, instead), TOKENS)
 
 
 @pytest.mark.parametrize(

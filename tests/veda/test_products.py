@@ -11,8 +11,8 @@ from golden.algorithms.veda.voting import VotingAttention
 from golden.lm.commands import open_model
 from golden.veda.veda_core import VedaCore
 from hw.parameters import ParameterError
+from hw.veda.core_work import ProductWork
 from hw.veda.veda_core import VedaCoreParameters
-from hw.veda.veda_core_parameters import ProductWork
 from sim import __main__ as cli
 from sim.commands.engines.veda.veda_core import products as engine
 from sim.core.stalls import PATTERNS

@@ -28,6 +28,7 @@ EVERY = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 SIZES = [
     VotingEngineParameters(capacity=2, heads=1, position_bits=1, count_bits=1),
     VotingEngineParameters(capacity=13, heads=3, position_bits=10, count_bits=16),
+    VotingEngineParameters(capacity=13, heads=3, position_bits=10, count_bits=16, block=4),
 ]
 
 

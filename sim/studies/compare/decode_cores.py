@@ -9,7 +9,8 @@ from hw.attention.decode_core import DecodeParameters
 from hw.baseline.dense_core import DenseCoreParameters
 from hw.baseline.h2o_core import H2oCoreParameters
 from hw.catalogue import find
-from hw.veda.veda_core_parameters import StepWork, VedaCoreParameters
+from hw.veda.core_work import StepWork
+from hw.veda.veda_core_parameters import VedaCoreParameters
 from sim.commands.engines.decode import power_of_two
 from sim.core.design import generate
 from sim.studies.compare.begun import begun

@@ -31,13 +31,26 @@ def add_refused(steps: Steps, rng: np.random.Generator) -> None:
     flags = dict(zip(("restart", "vote", "evict"), sometimes(rng, 0.5, 3), strict=True))
     every = range(1 << max(1, (p.contexts - 1).bit_length()))
     beyond = every[p.contexts :]
-    if beyond and sometimes(rng, 0.3):
+    if p.block > 1 and sometimes(rng, 0.5):
+        context = int(rng.integers(p.contexts))
+        heads, group = random_heads(p, rng)
+        flags["tokens"] = _misfit_tokens(steps, context, flags, rng)
+    elif beyond and sometimes(rng, 0.3):
         heads, group = random_heads(p, rng)
         context = int(rng.choice(beyond))
     else:
         heads, group = random_refused(p, rng)
         context = int(rng.choice(every))
     steps.add_refused(heads, group, target=0, protected=0, a=A, b=B, context=context, **flags)
+
+
+def _misfit_tokens(steps: Steps, context: int, flags: dict, rng: np.random.Generator) -> int:
+    """No tokens, more than a step may have, or more than the context has slots free."""
+    p = steps.parameters
+    free = p.capacity + 1 - steps.length(flags["restart"], context)
+    if free < p.block:
+        return int(rng.integers(free + 1, p.block + 1))
+    return int(rng.choice([0, *range(p.block + 1, 1 << p.block.bit_length())]))
 
 
 def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) -> Steps:
@@ -101,9 +114,16 @@ def random_sequences(done: Steps, context: int, rng: np.random.Generator) -> Ite
                 any_two = rng.integers(0, 1 << WEIGHT_BITS, 2)
                 a, b = (int(n) for n in any_two >> rng.integers(0, WEIGHT_BITS, 2))
                 weights = a, b
-        left -= 1
         length = done.length(restart, context)
+        tokens = 1
+        if p.block > 1 and sometimes(rng, 0.7):
+            tokens = int(rng.integers(1, min(p.block, left, p.capacity + 1 - length) + 1))
+        left -= tokens
+        length += tokens - 1
         q, k, v = random_rows(kind, heads, kv_heads, d, rng)
+        if tokens > 1:
+            others = [random_rows(kind, heads, kv_heads, d, rng) for _ in range(tokens - 1)]
+            q, k, v = (np.stack(rows, axis=1) for rows in zip((q, k, v), *others, strict=True))
         done.add(
             q,
             k,

@@ -11,7 +11,8 @@ from golden.attention.decode_core import StepResult
 from golden.veda.veda_core import VedaCore
 from golden.veda.voting_engine import VoteReport
 from hw.arith.float_format import FP16
-from hw.veda.veda_core_parameters import ProductWork, StepWork, VedaCoreParameters
+from hw.veda.core_work import OverflowWork, ProductWork, StepWork
+from hw.veda.veda_core_parameters import VedaCoreParameters
 from sim.core.stimulus import Stimulus
 from sim.core.streams import Streams
 from sim.testbenches.decode import DecodeBench, outputs_of
@@ -40,6 +41,7 @@ class Steps(DecodeBench[VedaCoreParameters]):
             kv_heads=p.kv_heads,
             contexts=p.contexts,
             normed=p.normed,
+            block=p.block,
         )
         self.weights = np.zeros((p.weights, p.d), np.float16)
         self.kept: list[np.ndarray] = []
@@ -52,9 +54,30 @@ class Steps(DecodeBench[VedaCoreParameters]):
         """Slots of the context's next step, the new one included."""
         return 1 if restart else self.core.contexts[context].length + 1
 
+    def add(self, q, k, v, *, group: int | None = None, **command: Any) -> StepResult:
+        p, tokens = self.parameters, q.shape[1] if q.ndim == 3 else 1
+        field = {"tokens": tokens} if p.block > 1 else {}
+        result = super().add(q, k, v, group=group, **field, **command)
+        context, group = command.get("context", 0), -(-len(q) // len(k)) if group is None else group
+        fits = p.schedule.order.fits(len(q), group, tokens) and context < p.contexts
+        if result.refused and fits:
+            self.work[-1] = OverflowWork(context)
+        return result
+
+    def add_refused(self, heads: int, group: int, **command: Any) -> StepResult:
+        """A command that does not fit; ``tokens`` of it, if that is why."""
+        tokens = command.pop("tokens", None)
+        if tokens is None:
+            return super().add_refused(heads, group, **command)
+        rows = np.ones((heads, tokens, self.parameters.d), np.float16)
+        result = self.add(rows, rows, rows, group=group, **command)
+        assert result.refused
+        return result
+
     def model_step(self, q, k, v, group: int, **command: Any) -> StepResult:
         context = command.get("context", 0)
         vote = command.pop("vote")
+        command.pop("tokens", None)
         result = self.core.step(q, k, v, group=group, vote_cast=vote, **command)
         if not result.refused:
             self._write(context, k, v, result)
@@ -64,18 +87,24 @@ class Steps(DecodeBench[VedaCoreParameters]):
 
     def work_of(self, result: StepResult, heads: int, group: int, command: Mapping) -> StepWork:
         evictions = sum(report.evict for report in result.reports)
-        votes = command["vote"] and not result.reports[0].invalid
+        votes: bool | tuple[bool, ...] = command["vote"] and not result.reports[0].invalid
+        if command.get("tokens", 1) > 1:
+            first = result.reports[: command["tokens"]]  # all of the last token's have its flag
+            votes = tuple(bool(command["vote"] and not report.invalid) for report in first)
         context = command.get("context", 0)
         return StepWork(result.p.shape[1], heads, group, votes, evictions, context)
 
     def _write(self, context: int, k, v, result: StepResult) -> None:
         """New rows into the slot's row of the memory; evicted slots swap rows with the last."""
-        slot, rows = result.p.shape[1] - 1, self._rows[context]
-        if slot == 0:
-            rows.clear()
-        if slot == len(rows):
-            rows.append(slot)
-        self._written[context, : len(k), :, rows[slot]] = np.stack([k, v], axis=1)
+        rows, new = self._rows[context], np.stack([k, v], axis=1)
+        new = new if new.ndim == 4 else new[:, :, None]  # [kv heads, K or V, tokens, d]
+        last = result.p.shape[1]
+        for slot, token in zip(range(last - new.shape[2], last), new.swapaxes(0, 2), strict=True):
+            if slot == 0:
+                rows.clear()
+            if slot == len(rows):
+                rows.append(slot)
+            self._written[context, : len(k), :, rows[slot]] = token.swapaxes(0, 1)
         for report in result.reports:
             if report.evict:
                 one, other = report.slot, report.length

@@ -43,29 +43,45 @@ def real_steps(
 ) -> tuple[Steps, list[str]]:
     """`count` steps: sequences of the trace's layers in turn.
 
-    They reserve a quarter of the target, and evict after a prompt shorter or longer than it. As
-    many go on at once as there are contexts. Every fourth transaction is a product, if the core has
-    them: the first rows of V as a matrix, times elements of q.
+    They reserve a quarter of the target, and evict after a prompt shorter or longer than it, which
+    a core that has blocks reads in blocks. As many go on at once as there are contexts. Every
+    fourth transaction is a product, if the core has them: the first rows of V as a matrix, times
+    elements of q.
     """
     q, k, v, notes = layers_of(p, trace)
     target = target or min(target_of(p), max(1, count // 3))
     length = min(2 * target + 4, q.shape[2], 1 << p.position_bits)
     steps = Steps(p)
     steps.weights[:] = np.resize(fit(v.reshape(-1, v.shape[-1]), p.d), steps.weights.shape)
-    products = 0
+    products, at = 0, [(context, 0) for context in range(p.contexts)]  # sequence, token
     for number in range(count):
         if p.vector and number % 4 == 3:
             add_product(steps, q[products % len(q)].ravel(), norm=products % 2 == 1)
             products += 1
             continue
-        turn, context = divmod(number - products, p.contexts)
-        sequence, t = turn // length * p.contexts + context, turn % length
+        context = (number - products) % p.contexts
+        sequence, t = at[context]
         layer = sequence % len(q)
         prompt = (target // 2, min(target + 1, p.capacity - 1))[sequence % 2]
-        rows = (x[layer, :, t] for x in (q, k, v))
+        tokens = block_of(p, t, min(prompt, length), target // 4)
+        rows = (x[layer, :, t : t + tokens] for x in (q, k, v))
         limits = {"target": target, "prompt": prompt, "reserved": target // 4}
-        add_token(steps, t, *rows, context=context, **limits)
+        add_token(
+            steps, t, *(x if tokens > 1 else x[:, 0] for x in rows), context=context, **limits
+        )
+        at[context] = (sequence, t + tokens)
+        if t + tokens == length:
+            at[context] = (sequence + p.contexts, 0)
     return steps, notes
+
+
+def block_of(p: VedaCoreParameters, t: int, prompt: int, reserved: int) -> int:
+    """Number of tokens from `t` on that a step may have: alike in voting, none of which evicts.
+
+    prompt, reserved
+        Tokens before the first that evicts; before the first that votes.
+    """
+    return max(1, min(p.block, (reserved if t < reserved else prompt) - t, prompt - t))
 
 
 def add_product(steps: Steps, elements: np.ndarray, norm: bool) -> None:
@@ -109,7 +125,7 @@ def add_token(
     protected: int = 0,
     context: int = 0,
 ) -> None:
-    """Token `t` of a sequence: ``q, k, v [heads, d]``."""
+    """Token `t` of a sequence: ``q, k, v [heads, d]``; or a block of tokens from it on."""
     flags = {"restart": t == 0, "vote": t >= reserved, "evict": t >= prompt}
     weights = {"a": A, "b": B}
     steps.add(q, k, v, target=target, protected=protected, context=context, **flags, **weights)

@@ -3,9 +3,11 @@
 A transaction is a step, one token's votes.
 """
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -72,21 +74,42 @@ class Steps:
         **fields: int,
     ) -> None:
         """A step with probabilities ``p [heads, slots]``, and its command's other fields."""
-        length, engine = self.length(restart, context), self.engines[context]
-        reports = engine.step(p, restart=restart, vote_cast=vote, evict=evict, **fields)
+        self.add_block([p], restart=restart, vote=vote, evict=evict, context=context, **fields)
+
+    def add_block(
+        self,
+        p: list[np.ndarray],
+        *,
+        restart: bool,
+        vote: bool,
+        evict: bool,
+        context: int = 0,
+        **fields: int,
+    ) -> None:
+        """A step of several tokens, with ``p [heads, slots]`` of each; the last one evicts."""
+        engine, reports, votes, heads = self.engines[context], [], [], len(p[0])
+        for token, rows in enumerate(p):
+            first, last = token == 0, token == len(p) - 1
+            flags = {"restart": restart and first, "evict": evict and last, "vote_cast": vote}
+            settings: dict[str, Any] = flags | fields
+            found = engine.step(rows, **settings)
+            votes.append(bool(vote and not found[0].invalid))
+            reports += [dataclasses.replace(report, last=report.last and last) for report in found]
         evictions = sum(report.evict for report in reports)
-        votes = vote and not reports[0].invalid
-        self._cycles += self.parameters.step_cycles(length, len(p), votes, evictions)
+        cast = tuple(votes) if len(p) > 1 else votes[0]
+        self._cycles += self.parameters.step_cycles(p[-1].shape[1], heads, cast, evictions)
         flags = {"restart": restart, "vote": vote, "evict": evict}
-        fields |= flags | {"heads": len(p), "context": context}
+        fields |= flags | {"heads": heads, "context": context}
+        fields |= {"tokens": len(p)} if self.parameters.block > 1 else {}
         for name, value in fields.items():
             self._fields.setdefault(name, []).append(int(value))
-        self.p.append(p)
+        # For each head, a row of every token.
+        self.p.append(np.concatenate([rows[head] for head in range(heads) for rows in p]))
         self.reports.append(reports)
 
     def stimulus(self, notes: list[str]) -> Stimulus:
         p = self.parameters
-        probabilities = np.concatenate([part.reshape(-1) for part in self.p]).view(np.uint16)
+        probabilities = np.concatenate(self.p).view(np.uint16)
         reports = [report for step in self.reports for report in step]
         names = [name for name, _ in p.report_layout]
         return Stimulus(
@@ -200,27 +223,22 @@ def random_sequences(done: Steps, context: int, rng: np.random.Generator) -> Ite
             if saturating and sometimes(rng, 0.5):
                 protected, target = min(most, 2), min(p.capacity, 4)
             prompt = 0 if saturating else int(rng.integers(0, longest + 2))
-        left -= 1
+        tokens, length = 1, done.length(restart, context)
+        if p.block > 1 and sometimes(rng, 0.7):
+            tokens = int(rng.integers(1, min(p.block, left, p.capacity + 1 - length) + 1))
+        left -= tokens
         a, b = _weights(rng)
         if left == 0:
             target, prompt = 0, 0
         heads = int(rng.integers(1, p.heads + 1, 2).max())
-        length = done.length(restart, context)
-        if kind in ("similar", "at threshold"):
-            if length == 2 and sometimes(rng, 0.5):
-                scores, a, b = _exact_difference(rng)
-            elif kind == "at threshold":
-                scores, a, b = _at_threshold(length, heads, rng)
-            else:
-                scores, a, b = _similar(length, rng)
-            s = _over_heads(scores, heads)
-        else:
-            s = _probabilities(heads, length, kind, rng)
-        if sometimes(rng, 0.03):
-            bad = rng.choice([0x7C00, 0x7E00, 0xFC00, 0x3C01, 0x8001, 0x4000, 0xFFFF])
-            s[rng.integers(heads), rng.integers(length)] = np.uint16(bad).view(np.float16)
-        done.add(
-            s,
+        block = []
+        for slots in range(length, length + tokens):
+            s, weights = _token(slots, heads, kind, rng)
+            a, b = weights or (a, b)
+            block.append(s)
+        length += tokens - 1
+        done.add_block(
+            block,
             restart=restart,
             vote=sometimes(rng, 0.9),
             evict=length > prompt,
@@ -231,6 +249,28 @@ def random_sequences(done: Steps, context: int, rng: np.random.Generator) -> Ite
             context=context,
         )
         yield
+
+
+def _token(
+    length: int, heads: int, kind: str, rng: np.random.Generator
+) -> tuple[np.ndarray, tuple[int, int] | None]:
+    """A token's probabilities ``[heads, length]``, and A and B if these go with them."""
+    weights = None
+    if kind in ("similar", "at threshold"):
+        if length == 2 and sometimes(rng, 0.5):
+            scores, a, b = _exact_difference(rng)
+        elif kind == "at threshold":
+            scores, a, b = _at_threshold(length, heads, rng)
+        else:
+            scores, a, b = _similar(length, rng)
+        weights = a, b
+        s = _over_heads(scores, heads)
+    else:
+        s = _probabilities(heads, length, kind, rng)
+    if sometimes(rng, 0.03):
+        bad = rng.choice([0x7C00, 0x7E00, 0xFC00, 0x3C01, 0x8001, 0x4000, 0xFFFF])
+        s[rng.integers(heads), rng.integers(length)] = np.uint16(bad).view(np.float16)
+    return s, weights
 
 
 def _weights(rng: np.random.Generator) -> tuple[int, int]:
