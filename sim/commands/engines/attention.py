@@ -90,9 +90,10 @@ class Fp16Attention(RtlAttention[P]):
 
     def _operands(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[np.ndarray]:
         """``q / sqrt d``, ``k`` and ``v`` as float16, filled up by zeros."""
-        d = k.shape[1]
+        d = k.shape[-1]
         rows = (np.asarray(q, np.float64) / np.sqrt(d), np.asarray(k), np.asarray(v))
-        return [np.pad(x, ((0, 0), (0, self._width - d))).astype(np.float16) for x in rows]
+        missing = [(0, 0)] * (k.ndim - 1) + [(0, self._width - d)]
+        return [np.pad(x, missing).astype(np.float16) for x in rows]
 
     def _outputs(self, outcome: Outcome) -> np.ndarray:
         """What the RTL gave: float16[heads, width]."""

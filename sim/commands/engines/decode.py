@@ -100,7 +100,9 @@ class DecodeAttention(Fp16Attention[P]):
         inputs = input_streams(self._p)
         offer(inputs, 0, command | {"heads": len(q), "group": len(q) // len(k)})
         offer_rows(inputs, 0, q, k, v)
-        outcome = self._rtl(token, inputs.packed(), {"o": len(q), "report": 1})
+        tokens = q.shape[1] if q.ndim == 3 else 1
+        expected = {"o": len(q) * tokens, "report": tokens}
+        outcome = self._rtl(token, inputs.packed(), expected)
         return self._outputs(outcome), outcome.outputs["report"]
 
 

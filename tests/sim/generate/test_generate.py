@@ -89,6 +89,31 @@ def test_text_and_evictions_are_those_of_the_bit_exact_model(generated, model):
 
 
 @pytest.mark.campaign
+@pytest.mark.parametrize("check", ["all", "none"])
+def test_a_prompt_in_blocks_reads_fewer_rows(run, model, check):
+    """Tokens, evictions and writes are those of one token after the other."""
+    results = []
+    for block in (1, 5):
+        status, out, err = run(
+            f"generate --gguf {model} --prompt 'the a the a the a the' --tokens 3 --capacity 6"
+            f" --json {SETTINGS} --set block={block} --check {check}"
+        )
+        assert (status, err) == (0, "")
+        results.append(json.loads(out))
+    alone, block = results
+    for name in ("tokens", "evicted", "prompt_tokens", "text"):
+        assert alone[name] == block[name]
+    assert alone["bytes"]["kv_written"] == block["bytes"]["kv_written"]
+    # Four tokens that do not vote, three that do, the last of which evicts; then two alone.
+    row, seen = LAYERS * 2 * 2 * 8 * 2, (1, 2, 3, 4, 5, 6, 7, 7, 7)
+    assert alone["prompt_tokens"] == 7 and all(len(evicted) == 3 for evicted in alone["evicted"])
+    assert alone["bytes"]["kv_read"] == row * sum(seen)
+    assert block["bytes"]["kv_read"] == row * (4 + 7 + 7 + 7)
+    without = [n for n, count in enumerate(block["cycles_per_token"]) if count == 0]
+    assert len(block["cycles_per_token"]) == len(seen) and without == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.campaign
 def test_a_prompt_much_longer_than_the_cache(run, model):
     prompt = "the a a" + " the a" * 120
     status, out, _ = run(

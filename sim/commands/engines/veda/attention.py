@@ -15,6 +15,7 @@ from hw.veda.veda_core_parameters import VedaCoreParameters
 from sim.commands.engines.attention import AttentionEngine, require_heads
 from sim.commands.engines.decode import CacheStep, DecodeAttention
 from sim.commands.engines.part import LayerRun
+from sim.core import payload
 from sim.testbenches.veda.core_steps import Steps
 
 
@@ -60,6 +61,53 @@ class VedaAttention(DecodeAttention[VedaCoreParameters]):
             weights = row * self.weight_rows
             found |= {"kv_read": found["kv_read"] - weights, "weights_read": weights}
         return found
+
+    def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """A run of tokens, in blocks as far as none but a block's last evicts."""
+        found, first = [], 0
+        while first < q.shape[1]:
+            end = first + self._tokens(q.shape[1] - first)
+            rows = [x[:, first:end] for x in (q, k, v)]
+            if end - first == 1:
+                found.append(self.step(*(x[:, 0] for x in rows))[:, None])
+            else:
+                found.append(self._block(*rows))
+            first = end
+        return np.concatenate(found, axis=1)
+
+    def _tokens(self, most: int) -> int:
+        """Tokens of the next step: all vote or none, and only the last may evict."""
+        number, room = len(self.steps), self._target + 1 - len(self._positions)
+        alike = self._reserved - number if number < self._reserved else most
+        return max(1, min(self._p.block, most, alike, room))
+
+    def _block(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """A step of several tokens; ``cycles`` and votes count with the last of them."""
+        heads, tokens, d = q.shape
+        number = len(self.steps)
+        operands = self._operands(q, k, v)
+        command = self.command(number)
+        self._submit(lambda: self.cycles.extend([0] * (tokens - 1)))
+        run = self._modelled if self._check else self._unchecked
+        o, reports = run(number + tokens - 1, operands, command)
+        fields = payload.unpack(self._p.report_layout, reports)
+        o, found = o.reshape(heads, tokens, -1), []
+        for token in range(tokens):
+            report = {name: values[token : token + 1] for name, values in fields.items()}
+            cache, last = self.cached(number + token, report), token == tokens - 1
+            self.evicted += cache.gone()
+            self.traffic.dense(len(k) * (number + token + 1), d)
+            rows = [x[:, token] for x in operands]
+            votes = cache.votes if last else None
+            found.append(self._end(q[:, token], rows, o[:, token], cache.positions, votes))
+        self.rows = len(k) * cache.positions.shape[1]
+        self.traffic.read(len(k) * cache.read, len(k) * cache.read, d)
+        return np.stack(found, axis=1)
+
+    def _unchecked(self, token: int, rows: list[np.ndarray], command: dict):
+        tokens = rows[0].shape[1] if rows[0].ndim == 3 else 1
+        field = {"tokens": tokens} if self._p.block > 1 else {}
+        return super()._unchecked(token, rows, command | field)
 
     def command(self, token: int) -> dict[str, int]:
         flags = {"restart": token == 0, "vote": token >= self._reserved, "evict": True}

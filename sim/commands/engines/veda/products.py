@@ -10,8 +10,10 @@ from golden.algorithms.veda.half_model import NORMED, STEPS, HalfLlama, HalfProd
 from golden.lm.model import Llama
 from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config, matrix_shapes
+from hw.attention.special_function_unit import VECTORS
 from hw.parameters import require
-from hw.veda.veda_core_parameters import ProductWork, VedaCoreParameters
+from hw.veda.core_work import ProductWork
+from hw.veda.veda_core_parameters import VedaCoreParameters
 from sim.commands.engines.part import LayerRun, RtlPart
 from sim.commands.engines.veda.attention import VedaAttention, VedaEngine, steps_of
 from sim.commands.engines.workers import Submit, at_once
@@ -21,7 +23,7 @@ from sim.testbenches.memory import NAME
 from sim.testbenches.veda.core_steps import Steps, input_streams, offer_product
 
 DEPTH, TOKENS = 1024, 8
-"""Rows in the core's buffer, as in the paper; tokens of a prompt that share a matrix's rows."""
+"""Rows in the core's buffer, as in the paper; tokens of a prompt that share rows."""
 
 
 class VedaLayer(RtlPart[VedaCoreParameters]):
@@ -115,6 +117,7 @@ class VedaProducts(VedaEngine):
             contexts=config.layers,
             vector=max(shape[0] for shape in shapes.values()),
             tokens=TOKENS,
+            block=max(1, min(TOKENS, VECTORS // core.parallel)),
             normed=config.dim,
             weights=weight_rows(config, core.d),
         )
