@@ -136,7 +136,8 @@ class RowReader(Component[SequentialReaderParameters]):
         words = Signal(range(p.longest + 1))  # of this time
         token = Signal(range(1, self._tokens + 1), init=1)
         last_token = Signal()
-        offered, following = Signal.like(words), Signal.like(words)
+        offered = Signal.like(words)  # rows of the first time of the run that is offered
+        following = Signal.like(words)  # rows of this run's next time
         new = command.payload
         m.d.comb += [
             last_token.eq(token == run.tokens),

@@ -129,7 +129,8 @@ class StepSequence(Component[HeadOrderParameters]):
 
     def _tokens(self, m: Module, step, value: Signal) -> Signal:
         """Count the tokens of a kv head's new rows; whether the row is the last one's, of V."""
-        store, final = self.store, Signal()
+        store = self.store
+        final = Signal()
         token = Signal(range(self.parameters.tokens))
         m.d.comb += [
             final.eq(value & (token + 1 == step.tokens)),

@@ -140,20 +140,7 @@ class ReorderBuffer(Component[None]):
             ends = Signal(depth)  # slots of words with `last`
             issued = Cat(issue & (requested[:-1] == slot) for slot in range(depth))
             m.d.comb += [reading.eq(emptied + ahead), self.take.eq(take)]
-            if self._partly:
-                passing = Signal()  # the word at the output was read with `skip`
-                m.d.comb += [
-                    self.run_end.eq(take & (ends & turn).any() & ~self.skip),
-                    self.skipped.eq(take & (ends & turn).any() & self.skip),
-                    o.payload.last.eq(read_final.data & ~passing),
-                ]
-                with m.If(take):
-                    m.d.sync += passing.eq(self.skip)
-            else:
-                m.d.comb += [
-                    self.run_end.eq(take & (ends & turn).any()),
-                    o.payload.last.eq(read_final.data),
-                ]
+            self._end_runs(m, take, take & (ends & turn).any(), read_final.data)
             m.d.sync += ends.eq(Mux(self.i.payload.last, ends | issued, ends & ~issued))
             with m.If(take & self.again):
                 m.d.sync += ahead.eq(Mux(self.run_end, 0, ahead + 1))
@@ -165,3 +152,17 @@ class ReorderBuffer(Component[None]):
         with m.If(~o.valid | o.ready):
             m.d.sync += o.valid.eq(present)
         return m
+
+    def _end_runs(self, m: Module, take: Signal, ends: Value, last: Value) -> None:
+        """Which words end a run: `ends` if the one taken may, `last` if the output's may."""
+        if not self._partly:
+            m.d.comb += [self.run_end.eq(ends), self.o.payload.last.eq(last)]
+            return
+        passing = Signal()  # the word at the output was read with `skip`
+        m.d.comb += [
+            self.run_end.eq(ends & ~self.skip),
+            self.skipped.eq(ends & self.skip),
+            self.o.payload.last.eq(last & ~passing),
+        ]
+        with m.If(take):
+            m.d.sync += passing.eq(self.skip)
