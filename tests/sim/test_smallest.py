@@ -316,13 +316,9 @@ def alone(name: str, settings: dict) -> list[Parameters]:
 
 
 TOGETHER = [
-    pytest.param(
-        name,
-        smallest(name, settings),
-        id=f"{name}-{number}",
-        marks=[pytest.mark.campaign] * (name in DEAR),
-    )
-    for number, (name, settings) in enumerate((*SMALLEST, ONE_PAIR))
+    pytest.param(name, parameters, id=f"{name}-{parameters.slug()}")
+    for name, settings in (*SMALLEST, ONE_PAIR)
+    for parameters in [smallest(name, settings)]
 ]
 ALONE = [
     pytest.param(name, parameters, id=f"{name}-{parameters.slug()}")
@@ -352,6 +348,7 @@ def test_nothing_smaller_is_legal():
                     dataclasses.replace(parameters, **{parameter: value - 1})
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("name", "parameters"), TOGETHER)
 def test_all_at_their_smallest(name, parameters):
     check(name, parameters)

@@ -33,6 +33,7 @@ ROUNDING = "docs/kllm.md#rounding-of-sums"
 FUNCTIONS = (
     *("functional_unit", "softmax", "element_function"),
     *("inverse_rms", "rms_factor", "codebook_replacement"),
+    *("vector_unit", "pair_function"),
 )
 COUNTERS = ("column_counter", "index_distribution_counter")
 KLLM = Diagram(
