@@ -82,13 +82,19 @@ docs: $(STAMP) ## the tables of README.md and docs, from the catalogue and kept 
 
 # Packages of the site alone, beside the environment: what is kept of long runs depends on the versions in it.
 SITE := build/docs
+SITE_PIP = $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --target $(SITE) -r
 
+# Without ziglang, which there is not for every machine, the site has no live blocks, and says so.
 $(SITE)/.ready: $(STAMP) requirements-docs.txt
 	@rm -rf $(SITE)
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --target $(SITE) -r requirements-docs.txt
+	@mkdir -p $(SITE)
+	@grep -v '^ziglang' requirements-docs.txt > $(SITE)/site.txt
+	@grep '^ziglang' requirements-docs.txt > $(SITE)/live.txt
+	@$(SITE_PIP) $(SITE)/site.txt
+	@$(SITE_PIP) $(SITE)/live.txt --upgrade || echo "ziglang cannot be installed" >&2
 	@touch $@
 
-site: $(SITE)/.ready ## a site of README, docs, every block and its sources, into build/site (half a minute)
+site: $(SITE)/.ready ## a site of README, docs, every block and its sources, some of them live, into build/site (two minutes)
 	@PYTHONPATH=$(SITE) NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 	@echo "wrote build/site/index.html"
 

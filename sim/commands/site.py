@@ -2,18 +2,22 @@
 
 README, CONTRIBUTING and CHANGELOG are at the top of the repository; a block's page is what
 ``python -m hw show --markdown`` prints; a source file is a page if a page links to it. Links that
-leave ``docs`` lead to these.
+leave ``docs`` lead to these. Blocks of the page ``live`` run in it.
 """
 
 import functools
 import posixpath
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from hw.catalogue import blocks
 from hw.emit.show import describe, markdown
 from sim.core.tools import ROOT
+from sim.drivers import live
+from sim.drivers.live import blocks as live_blocks
+from sim.drivers.live.module import NoCompiler
 
 TOP = {
     "README.md": "index.md",
@@ -25,6 +29,10 @@ TOP = {
 BLOCKS = PurePosixPath("docs/blocks.md")
 """The table of all blocks, whose rows name each block's files."""
 
+LIVE = "live.md"
+"""The page whose blocks run."""
+
+LIVE_ELEMENT = re.compile(r'(<div class="live" data-block="[\w.]+">)(.*?)(</div>)')
 TARGET = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)((?:#[^)\s]*)?)(?=\))")
 BLOCK_ROW = re.compile(r"^\| `((\w+)\.(\w+))` \|.*\| (\[hardware\].*) \|$", re.M)
 LANGUAGES = {".py": "python", ".v": "verilog", ".toml": "toml", ".c": "c", ".h": "c"}
@@ -37,6 +45,8 @@ def on_files(files, config):
 
     for uri, text in made_pages().items():
         files.append(File.generated(config, uri, content=text))
+    for uri, text in live_files().items():
+        files.append(File.generated(config, uri, content=text))
     return files
 
 
@@ -44,6 +54,8 @@ def on_page_markdown(text: str, *, page, config, files) -> str:
     """Links of a page of ``docs``; those of made pages are right already."""
     if page.file.generated_by:
         return text
+    if page.file.src_uri == LIVE:
+        text = with_live_blocks(text, live_files())
     return linked(text, PurePosixPath("docs") / page.file.src_uri)
 
 
@@ -62,6 +74,33 @@ def made_pages() -> dict[str, str]:
     for path in sources():
         made[page_of(path)] = source_page(path)
     return made
+
+
+@functools.cache
+def live_files() -> dict[str, str]:
+    """Scripts and style of the page of live blocks, by path; none without Zig's compiler."""
+    try:
+        scripts = live_blocks.scripts()
+    except NoCompiler as missing:
+        print(f"the live blocks were not built: {missing}", file=sys.stderr)
+        return {}
+    files = {f"live/{name}.js": text for name, text in scripts.items()}
+    return files | {f"live/{name}": (live.FOLDER / name).read_text() for name in live.PAGE_FILES}
+
+
+def with_live_blocks(text: str, files: Iterable[str]) -> str:
+    """The page's text with what it loads; without files it says that blocks do not run in it."""
+    if not files:
+        absent = "This copy of the site was built without the compiler that the live block needs."
+        return LIVE_ELEMENT.sub(rf"\1{absent}\3", text)
+    loads = [
+        f'<link rel="stylesheet" href="{name}">'
+        if name.endswith(".css")
+        else f'<script src="{name}"></script>'
+        for name in files
+    ]
+    text = LIVE_ELEMENT.sub(r"\1The live block needs JavaScript.\3", text)
+    return "\n\n".join([text, *loads]) + "\n"
 
 
 def read(path: PurePosixPath) -> str:

@@ -42,7 +42,7 @@ def run_browser(path: Path, width: int, *options: str) -> tuple[str, list[str]]:
     return done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
 
 
-def framed(path: Path, width: int, probe: Path) -> tuple[list[str], list[str]]:
+def framed(path: Path, width: int, probe: Path, *options: str) -> tuple[list[str], list[str]]:
     """Lines that a script says of a page in a frame, and what the console says.
 
     probe
@@ -57,7 +57,7 @@ def framed(path: Path, width: int, probe: Path) -> tuple[list[str], list[str]]:
         f'<iframe id="page" src="{path.name}" style="width:{width}px;height:1900px;border:0">'
         "</iframe>"
     )
-    tree, console = run_browser(around, 1400)
+    tree, console = run_browser(around, 1400, *options)
     found = re.search(r'<pre id="said">(.*?)</pre>', tree, re.S)
     assert found is not None
     return found[1].splitlines(), console

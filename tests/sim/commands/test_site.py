@@ -1,7 +1,9 @@
 """The site: links between pages, pages of blocks and sources, and the built site in a browser."""
 
 import html.parser
+import json
 import os
+import re
 import subprocess
 import urllib.parse
 from pathlib import Path, PurePosixPath
@@ -11,14 +13,39 @@ import pytest
 from hw.catalogue import blocks
 from sim.commands import site
 from sim.core.tools import ROOT
+from sim.drivers.live.blocks import LIVE
 from tests.support.browser import framed
+from tests.support.keyboard import keyboard
 
 PROBE = ROOT / "tests" / "support" / "sim" / "site_probe.js"
+LIVE_PROBE = ROOT / "tests" / "support" / "sim" / "live_probe.js"
 SEEN = (
     *("index", "blocks", "verilog", "compare", "results/index", "results/kllm"),
-    *("blocks/kllm.orizuru", "blocks/veda.veda_core", "source/hw/topick/rpdu.py"),
+    *("live", "blocks/kllm.orizuru", "blocks/veda.veda_core", "source/hw/topick/rpdu.py"),
 )
 """Pages that are opened: a start, long tables, code, pictures, a block's, a source's."""
+
+FAULTS = {
+    "kllm.orizuru": {
+        ("leaf_0.removed_max", 0, 1): "74 of 128 .*: max.index is 13, not 0",
+        ("leaf_0.removed_max", 0, 0): "82 of 128 .*: max.index is 0, not 13",
+        ("fsm_state", 0, 0): "Hangs: no beat moved in 2030 cycles. 0 of 128",
+    },
+    "topick.rpdu": {
+        ("unit.prune", 0, 0): "58 of 64 .*: prune is 0, not 1",
+        ("unit.prune", 0, 1): "6 of 64 .*: prune is 1, not 0",
+    },
+    "unicaim.topk_sense": {
+        ("winners", 0, 1): "302 of 310 .*: row is 0, not 5",
+        ("k", 0, 0): "Hangs: no beat moved in 2010 cycles",
+    },
+    "veda.voting_engine": {("voting", 0, 0): "stream o, beat 18, .*: slot is 0, not 1"},
+    "lad.apid": {
+        ("subtract_1.o", 15, 0): "44 of 167 .*: g.count is ",
+        ("queue.used", 0, 0): "Hangs: no beat moved in 2030 cycles",
+    },
+}
+"""What docs/live.md says to try, register, bit and value, and what the page must say of it."""
 
 
 def test_links_lead_to_pages():
@@ -110,3 +137,69 @@ def test_in_a_browser(built, name, width):
     said, console = framed(built / f"{name}.html", width, PROBE)
     assert console == []
     assert said == ["overflows 0", "headings 1"]
+
+
+@pytest.fixture(scope="module")
+def live_probe(tmp_path_factory) -> Path:
+    faults = json.dumps({block: [*faults] for block, faults in FAULTS.items()})
+    path = tmp_path_factory.mktemp("probe") / "probe.js"
+    path.write_text(f"const FAULTS = {faults};\n{LIVE_PROBE.read_text()}")
+    return path
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("motion", [True, False])
+def test_live_blocks_equal_the_golden_models_and_faults_show(built, live_probe, width, motion):
+    options = ["--virtual-time-budget=120000"]
+    options += [] if motion else ["--force-prefers-reduced-motion"]
+    said, console = framed(built / "live.html", width, live_probe, *options)
+    assert console == [] and said.pop() == "end"
+    expected = []
+    for live in LIVE:
+        right = r"pass: (\d+) of \1 beats equal the golden model, in \d+ cycles\."
+        expected += [f"{live.name} {stalls} {right}" for stalls in ("none", "source", "sink")]
+        for (register, bit, one), verdict in FAULTS[live.name].items():
+            expected.append(f"{live.name} {re.escape(register)} {bit} {one} fail: .*{verdict}.*")
+        expected.append(f"{live.name} overflows 0")
+    for pattern, line in zip(expected, said, strict=True):
+        assert re.fullmatch(pattern, line), line
+
+
+@pytest.mark.campaign
+def test_a_wrong_expected_beat_turns_a_live_block_red(built, live_probe):
+    name = "kllm.orizuru"
+    script = (built / "live" / f"{name}.js").read_text()
+    entry = json.loads(script[script.index('": {') + 3 : script.rindex(" };")])
+    output = entry["streams"][-1]
+    output["beats"][5] = f"{int(output['beats'][5], 16) ^ 1:x}"
+    wrong = f"globalThis.liveBlocks = {{ '{name}': {json.dumps(entry)} }};"
+    (built / "live" / "wrong.js").write_text(wrong)
+    page = (built / "live.html").read_text().replace(f"live/{name}.js", "live/wrong.js")
+    (built / "live_wrong.html").write_text(page)
+    said, _ = framed(built / "live_wrong.html", 1280, live_probe, "--virtual-time-budget=120000")
+    (line,) = [line for line in said if line.startswith(f"{name} none")]
+    assert "fail: 127 of 128 beats" in line and "stream o, beat 5, cycle" in line
+
+
+@pytest.mark.campaign
+def test_live_blocks_by_keyboard_alone(built, tmp_path):
+    with keyboard(built / "live.html", 1280, tmp_path / "profile") as keys:
+        keys.until("document.querySelector('.live button') !== null")
+        at, pressed = "document.activeElement", 0
+        while keys.value(f"{at}.textContent") != "Step":
+            keys.press("Tab")
+            pressed += 1
+            assert pressed < 200
+        assert keys.value(f"getComputedStyle({at}).outlineStyle") == "solid"
+        keys.press("Space", "Enter")
+        root = "document.querySelector('.live')"
+        assert keys.value(f"{root}.querySelector('.live-clock').textContent") == "cycle 2"
+        keys.press("Tab", "Space")  # Run
+        keys.until(f"{root}.querySelector('.live-verdict').dataset.is === 'pass'")
+        keys.press("Tab", "Space")  # Reset
+        assert keys.value(f"{root}.querySelector('.live-clock').textContent") == "cycle 0"
+        for chosen in ("source", "0"):  # stalls, then a fault
+            keys.press("Tab", "ArrowDown")
+            assert keys.value(f"{at}.value") == chosen
+        assert keys.value(f"{root}.querySelector('input').disabled") is False
