@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 from hw.catalogue import blocks
 from hw.emit.show import describe, markdown
-from sim.core.tools import ROOT
+from sim.core.tools import ROOT, ToolError
 from sim.drivers import live
 from sim.drivers.live import blocks as live_blocks
 from sim.drivers.live.module import NoCompiler
@@ -41,11 +41,17 @@ NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 
 def on_files(files, config):
     """Add the pages that are made here."""
-    from mkdocs.structure.files import File  # here, as only `make site` has it
+    # Here, as only `make site` has these.
+    from mkdocs.exceptions import PluginError
+    from mkdocs.structure.files import File
 
     for uri, text in made_pages().items():
         files.append(File.generated(config, uri, content=text))
-    for uri, text in live_files().items():
+    try:
+        scripts = live_files()
+    except ToolError as error:
+        raise PluginError(str(error)) from None
+    for uri, text in scripts.items():
         files.append(File.generated(config, uri, content=text))
     return files
 

