@@ -67,7 +67,7 @@
   // One run of a block from reset, cycle by cycle.
   class Run {
     constructor(about, module, stalls, fault) {
-      Object.assign(this, { about, stalls, cycle: 0, last: -1, end: null, wrong: null, equal: 0 });
+      Object.assign(this, { about, stalls, cycle: 0, last: -1, complete: false, end: null, wrong: null, equal: 0 });
       this.design = new Design(module);
       this.fault = fault && { ...fault, item: this.design.state[fault.number] };
       const random = drawing(1);
@@ -108,7 +108,8 @@
     }
     watch(stream) {
       const valid = this.design.get(stream.valid), moves = valid && this.design.get(stream.ready);
-      stream.history.push(moves ? "beat" : valid ? "wait" : "idle");
+      // The cycles that follow the last beat, in which none too many may come, would empty the strips.
+      if (!this.complete || moves) stream.history.push(moves ? "beat" : valid ? "wait" : "idle");
       if (stream.history.length > SHOWN) stream.history.shift();
       if (!moves) return;
       stream.seen = this.design.get(stream.payload);
@@ -128,9 +129,9 @@
     }
     finish() {
       const silent = this.cycle - 1 - this.last;
-      const complete = this.outputs.every(stream => stream.moved >= stream.beats.length);
+      this.complete = this.outputs.every(stream => stream.moved >= stream.beats.length);
       const flood = this.outputs.some(stream => stream.moved >= stream.beats.length + EXTRA);
-      if (flood || (complete && silent >= this.about.drain)) this.end = "done";
+      if (flood || (this.complete && silent >= this.about.drain)) this.end = "done";
       else if (silent >= this.about.timeout) this.end = "hangs";
     }
     get passed() { return this.end === "done" && !this.wrong && this.equal === this.expected && !this.late; }
