@@ -138,7 +138,7 @@ class PairFunction(Datapath[PairFunctionParameters]):
         m.submodules.pair = pair = FloatMultiplyAdd(
             FloatMultiplyAddParameters(format="fp16", sum_format="fp32", stages=stages[0])
         )
-        m.submodules.product = product = FloatMultiply(
+        m.submodules.gated = product = FloatMultiply(
             FloatMultiplyParameters(format="fp32", flush_subnormals=True, stages=stages[1])
         )
         m.submodules.narrow = narrow = FloatConvert(FloatConvertParameters(stages=stages[2]))
