@@ -79,8 +79,8 @@ class Llama:
         """What layer `index` makes of two vectors of each token from `start` on, [token, any].
 
         op
-            ``sum``, or the name of an activation: that of `a` times `b`. A model whose accelerator
-            computes it overrides this.
+            ``sum``, or the name of an activation, whose value of `a` is multiplied by `b`. A model
+            whose accelerator computes it overrides this.
         """
         return a + b if op == "sum" else ACTIVATIONS[op](a) * b
 

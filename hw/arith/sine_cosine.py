@@ -104,6 +104,7 @@ class SineCosine(Datapath[SineCosineParameters]):
         rising, falling, start, quarter = cut(
             "table", rising=rising, falling=falling, start=start, quarter=quarter
         )
+        # At a quarter's start they are 0 and 1 exactly, which the table is not.
         one = FP16.bias << FP16.mantissa
         numbers = []
         for name, value, exact in (("rising", rising, 0), ("falling", falling, one)):
@@ -113,6 +114,7 @@ class SineCosine(Datapath[SineCosineParameters]):
             m.submodules[f"{name}_float"] = unit
             m.d.comb += unit.a.eq(value)
             numbers.append(Mux(start, exact, unit.o)[: FP16.width - 1])
+        # In odd quarters the two swap; signs follow from the quarter alone.
         odd = quarter[0]
         cosine = Cat(Mux(odd, numbers[0], numbers[1]), quarter[0] ^ quarter[1])
         sine = Cat(Mux(odd, numbers[1], numbers[0]), quarter[1])

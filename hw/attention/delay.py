@@ -31,6 +31,14 @@ def delay_line(
     return registers
 
 
-def delay(m: Module, name: str, value: Value, cycles: int = 1, *, reset: bool = True) -> Signal:
+def delay(
+    m: Module,
+    name: str,
+    value: Value,
+    cycles: int = 1,
+    *,
+    enable: Signal | None = None,
+    reset: bool = True,
+) -> Signal:
     """The last register of a :func:`delay_line`: `value`, `cycles` cycles later."""
-    return delay_line(m, name, value, cycles, reset=reset)[-1]
+    return delay_line(m, name, value, cycles, enable=enable, reset=reset)[-1]

@@ -1,7 +1,7 @@
 """Rotary encoding of queries and keys: pairs of elements turned by their position."""
 
 import dataclasses
-from functools import cached_property
+from functools import cached_property, partial
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, memory
@@ -10,6 +10,7 @@ from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
 from hw.arith.float_multiply_add import FloatMultiplyAdd, FloatMultiplyAddParameters
 from hw.arith.sine_cosine import QUARTER, SineCosine, SineCosineParameters
+from hw.attention.delay import delay
 from hw.component import Component
 from hw.layout import FLAG, FixedPoint, mask, position
 from hw.parameters import Parameters, require
@@ -164,17 +165,10 @@ class RotaryEncoding(Component[RotaryEncodingParameters]):
             m.d.sync += row.eq(Mux(i.payload.last | (row == p.rows - 1), 0, row + 1))
         table = self._table(m, loaded, enable, row)
 
-        def delayed(value: Value, name: str, stages: int) -> Value:
-            """The value after some stages of the pipeline."""
-            for stage in range(stages):
-                register = Signal.like(value, name=f"{name}_{stage}", reset_less=True)
-                with m.If(enable):
-                    m.d.sync += register.eq(value)
-                value = register
-            return value
-
-        place = delayed(self.command.payload.position, "place", 1)
-        flags = delayed(Cat(i.payload.keep, i.payload.last), "flags", LATENCY)
+        pipeline = partial(delay, m, enable=enable, reset=False)
+        # The position waits for its row of the table, a beat's flags for the results.
+        place = pipeline("place", self.command.payload.position)
+        flags = pipeline("flags", Cat(i.payload.keep, i.payload.last), LATENCY)
         m.d.comb += Cat(o.payload.keep, o.payload.last).eq(flags)
         for lane in range(p.lanes):
             phase = Signal(PHASE, name=f"phase_{lane}")
@@ -182,8 +176,9 @@ class RotaryEncoding(Component[RotaryEncodingParameters]):
             angle = place * table.word_select(lane, TURN) + (1 << TURN - PHASE - 1)
             with m.If(enable):
                 m.d.sync += phase.eq(angle[TURN - PHASE : TURN])
-            a = delayed(i.payload.a[lane], f"a_{lane}", 3)
-            b = delayed(i.payload.b[lane], f"b_{lane}", 3)
+            # Table, angle and sine take three stages.
+            a = pipeline(f"a_{lane}", i.payload.a[lane], 3)
+            b = pipeline(f"b_{lane}", i.payload.b[lane], 3)
             turned = self._turn(m, lane, enable, phase, a, b)
             for out, value in zip((o.payload.a[lane], o.payload.b[lane]), turned, strict=True):
                 m.d.comb += out.eq(Mux(o.payload.keep[lane], value, 0))
@@ -192,6 +187,7 @@ class RotaryEncoding(Component[RotaryEncodingParameters]):
     def _table(self, m: Module, loaded: Signal, enable: Signal, row: Signal) -> Value:
         """The row of turns of the beat accepted the stage before."""
         p, turns = self.parameters, self.turns
+        # A row has the turns of all lanes' pairs, so a beat reads one.
         rows = memory.Memory(shape=unsigned(TURN * p.lanes), depth=p.rows, init=[])
         m.submodules.rows = rows
         write, read = rows.write_port(), rows.read_port()
@@ -215,12 +211,12 @@ class RotaryEncoding(Component[RotaryEncodingParameters]):
         m.submodules[f"sine_{lane}"] = angle = SineCosine(SineCosineParameters(stages=1))
         m.d.comb += [angle.enable.eq(enable), angle.phase.eq(phase)]
         # b times its factor, exact in FP32, and a stage later a times its own, added to it.
-        later: list[Signal] = []
-        for name, value in (("a", a), ("cosine", angle.cosine), ("sine", angle.sine)):
-            later.append(Signal(FP16.width, name=f"later_{name}_{lane}", reset_less=True))
-            with m.If(enable):
-                m.d.sync += later[-1].eq(value)
+        later = [
+            delay(m, f"later_{name}_{lane}", value, enable=enable, reset=False)
+            for name, value in (("a", a), ("cosine", angle.cosine), ("sine", angle.sine))
+        ]
         minus_sine = Cat(angle.sine[:-1], ~angle.sine[-1])
+        # Minus zero as addend keeps the sign of a product that is zero.
         minus_zero = Const(1 << FP32.width - 1, FP32.width)
         results = []
         for name, first, second in (("a", later[1], minus_sine), ("b", later[2], angle.cosine)):

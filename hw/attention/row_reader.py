@@ -27,7 +27,7 @@ class RowReader(Component[SequentialReaderParameters]):
     The buffer has `depth` rows, and the rows of the next runs are requested as soon as it has room.
     A run that fits is kept there until its last time; a longer one is read anew for each time.
 
-    With `tokens` a run may be of a block of a prompt: its last rows are those of as many new
+    With `tokens` a run may be of a block of a prompt: its last rows belong to as many new
     tokens. Each of its times is then once for each of them, with the rows up to the token's: of n
     rows for three tokens, n - 2, n - 1 and n rows.
 
@@ -146,6 +146,7 @@ class RowReader(Component[SequentialReaderParameters]):
             # A time may end with the row of any new token, if all are requested at once.
             reorder.i.payload.last.eq(Mux(long, left == 1, left <= run.tokens)),
         ]
+        # A long run is a row longer for each token than for the one before.
         with m.If(command.valid & command.ready):
             m.d.sync += [words.eq(offered), token.eq(1)]
         with m.Elif((left == 1) & reorder.i.valid & reorder.i.ready):
@@ -155,6 +156,8 @@ class RowReader(Component[SequentialReaderParameters]):
 
     def _parts(self, m: Module, reorder: ReorderBuffer, run) -> Signal:
         """End each time with the row of its token; returns whether that is the run's last."""
+        # The rows of new tokens end a block's run, each marked as a possible end: token t's time
+        # passes t of them and ends with the next one, so that no token sees a later one.
         token = Signal(range(self._tokens))
         ends = Signal(range(self._tokens))  # rows of new tokens that this time has passed
         last_token = Signal()

@@ -148,6 +148,8 @@ class PairFunction(Datapath[PairFunctionParameters]):
             m.d.comb += product.enable.eq(self.enable)
         if stages[2]:
             m.d.comb += narrow.enable.eq(self.enable)
+        # Two ways side by side: a + b or a b, and the logistic function of a's argument, which is 1
+        # for operations without a gate. Their product is rounded to FP16 last.
         cut = self.registers(m)
         fixed, near, factor = self._square(m)
         a, b, op, fixed, near, factor = cut(
@@ -180,6 +182,7 @@ class PairFunction(Datapath[PairFunctionParameters]):
             is_sum.eq(op == PairOperation.SUM),
             vanishes.eq((a == minus_infinity) & op[1]),
             widen.a.eq(b),
+            # a + b is a times one, plus b.
             pair.a.eq(Cat(a[:-1] & ~vanishes.replicate(FP16.width - 1), a[-1])),
             pair.b.eq(Mux(is_sum, FP16.bias << FP16.mantissa, b)),
             # Minus zero as addend keeps the sign of a product that is zero.
@@ -197,7 +200,7 @@ class PairFunction(Datapath[PairFunctionParameters]):
 
         # From here on as in ElementFunction: a table of one octave, and the reciprocal's.
         exponent = power(m, argument)
-        tail = Signal()
+        tail = Signal()  # z counts as minus infinity
         m.d.comb += tail.eq(argument[-1] & ~argument[TAIL.bit_length() - 1 : -1].any())
         exponent, tail, gated = cut("power", exponent=exponent, tail=tail, gated=gated)
 

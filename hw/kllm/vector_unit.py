@@ -3,11 +3,12 @@
 import dataclasses
 from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data
 
 from hw.arith.bits.order_key import is_nan
 from hw.arith.float_format import FP16
+from hw.attention.delay import delay
 from hw.component import Component
 from hw.kllm.pair_function import PairFunction, PairFunctionParameters, PairOperation
 from hw.layout import FLAG, mask
@@ -132,12 +133,15 @@ class VectorUnit(Component[VectorUnitParameters]):
             o.valid.eq(valid[-1]),
         ]
         # What a beat says of its lanes passes as many registers as its elements.
-        flags: Value = Cat(i.payload.keep, i.payload.last)
-        for stage in range(p.stages):
-            register = Signal.like(flags, name=f"flags_{stage}", reset_less=True)
-            with m.If(enable):
-                m.d.sync += register.eq(flags)
-            flags = register
+        flags = delay(
+            m,
+            "flags",
+            Cat(i.payload.keep, i.payload.last),
+            p.stages,
+            enable=enable,
+            reset=False,
+        )
+        # One enable for the whole pipeline: a stage that waits holds all stages before it.
         with m.If(enable):
             m.d.sync += valid.eq(valid << 1 | accepted)
 
@@ -145,6 +149,7 @@ class VectorUnit(Component[VectorUnitParameters]):
         for lane in range(p.lanes):
             unit = PairFunction(p.pair_function)
             m.submodules[f"lane_{lane}"] = unit
+            # A lane without an element computes on whatever is there, so its result is cleared.
             kept = o.payload.keep[lane]
             m.d.comb += [
                 unit.enable.eq(enable),

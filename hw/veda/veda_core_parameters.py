@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 from amaranth.lib import data
 
@@ -109,36 +110,17 @@ class VedaCoreParameters(DecodeParameters):
 
     @classmethod
     def presets(cls) -> dict[str, "VedaCoreParameters"]:
+        sizes = ("rows", "columns", "arrays", "capacity", "heads", "kv_heads", "depth")
+        small: dict[str, Any] = dict(zip(sizes, (2, 2, 2, 32, 4, 2, 16), strict=True))
+        small |= {"position_bits": 8, "count_bits": 4, "parallel": 2, "contexts": 2}
+        # The whole accelerator, and small.
+        products = small | {"vector": 40, "tokens": 2, "normed": 24, "weights": 512}
         return {
-            "small": cls(
-                2, 2, 2, 32, 4, 2, 16, position_bits=8, count_bits=4, parallel=2, contexts=2
-            ),
+            "small": cls(**small),
             "default": cls(),
-            # The whole accelerator, and small.
-            "products": cls(
-                *(2, 2, 2, 32, 4, 2, 16),
-                position_bits=8,
-                count_bits=4,
-                parallel=2,
-                contexts=2,
-                vector=40,
-                tokens=2,
-                normed=24,
-                weights=512,
-            ),
+            "products": cls(**products),
             # The same, and blocks of a prompt.
-            "prompts": cls(
-                *(2, 2, 2, 32, 4, 2, 16),
-                position_bits=8,
-                count_bits=4,
-                parallel=2,
-                contexts=2,
-                vector=40,
-                tokens=2,
-                normed=24,
-                weights=512,
-                block=5,
-            ),
+            "prompts": cls(**products, block=5),
             "paper": cls(8, 8, 2, 4096, 32, 32, 1024, parallel=2),
         }
 

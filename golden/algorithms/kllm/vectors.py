@@ -1,7 +1,7 @@
 """A model's operations on vectors as the accelerator computes them, in FP16.
 
 Residual sums, biases and gated products by its vector unit, positions by its rotary encoding; each
-result is that of the bit-exact model, and float32 again.
+result is the bit-exact model's, and float32 again.
 """
 
 import numpy as np

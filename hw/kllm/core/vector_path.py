@@ -48,6 +48,7 @@ def add_vector_units(m: Module, p: CoreParameters, core: wiring.Component) -> No
 
 def _connect(m: Module, core, unit, names: dict[str, str]) -> None:
     """Streams of the core and of a unit, by the core's names."""
+    # The table of names has inputs first, and the unit's only output last.
     *inputs, output = names.items()
     for outer, inner in inputs:
         wiring.connect(m, wiring.flipped(getattr(core, outer)), getattr(unit, inner))

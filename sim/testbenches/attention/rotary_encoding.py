@@ -104,7 +104,7 @@ def stimulus_of(
     """The stimulus of a table of turns and of heads; lanes without a pair have random bits.
 
     turns
-        ``int[pairs]``, loaded first; None: those of `model` have been loaded before.
+        ``int[pairs]``, loaded first; None: the turns of `model` have been loaded before.
     names
         The streams, in the order of :data:`NAMES`.
     """

@@ -12,7 +12,7 @@ from sim.testbenches.strategies import picks, select
 OPERATIONS = 4
 
 SPECIAL = (np.inf, -np.inf, -np.inf, np.nan, 0.0, -0.0, 1, -1, 65504, -65504, 2.0**-24, -(2.0**-24))
-"""Operands whose pairs the IEEE rules, or those of the gates, name one by one."""
+"""Operands whose pairs the rules of IEEE 754 or of the gates name one by one."""
 
 
 class PairFunctionTestbench(DatapathTestbench):

@@ -91,7 +91,7 @@ def test_text_and_evictions_are_those_of_the_bit_exact_model(generated, model):
 @pytest.mark.campaign
 @pytest.mark.parametrize("check", ["all", "none"])
 def test_a_prompt_in_blocks_reads_fewer_rows(run, model, check):
-    """Tokens, evictions and writes are those of one token after the other."""
+    """Tokens, evictions and writes are as with one token after the other."""
     results = []
     for block in (1, 5):
         status, out, err = run(
