@@ -2,7 +2,8 @@
 
 Consecutive tests of one file are one task, because they share compiled designs, until they are
 expected to take MINUTES, the longest first. ``docs/results/campaign.json`` says which files of
-tests passed and what they read then: they are not run again until something that they read changes.
+tests passed and what they read then: they are not run again until a file that they read changes, or
+they have other tests.
 """
 
 import dataclasses
@@ -176,7 +177,9 @@ def campaign_command(arguments) -> int:
     files = _by_file(found.result())
     record, hashes = Record.load(RECORD), reads.content()
     held = [
-        file for file in files if not arguments.fresh and record.holds(file, hashes, kept.tools())
+        file
+        for file, tests in files.items()
+        if not arguments.fresh and record.holds(file, tests, hashes, kept.tools())
     ]
     names = [name for file, tests in files.items() if file not in held for name in tests]
     tasks = group(names, record.seconds)
@@ -285,7 +288,7 @@ def _record(
         ran = {name for run in good for name in run.seconds}
         if whole and len(good) == len(runs) and ran >= set(files[file]):
             read = frozenset[str]().union(*(run.reads for run in good))
-            record.add(file, read, reads.content(), kept.tools())
+            record.add(file, files[file], read, reads.content(), kept.tools())
     record.save()
 
 

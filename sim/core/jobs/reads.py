@@ -22,8 +22,6 @@ RECORD = "docs/results/campaign.json"
 """A file that is of these reads, and no part of them."""
 _NO_PART = (RECORD, "tests/dear.txt", "tests/support/costs.py", "pyproject.toml")
 # Settings of pytest, and what tests cost, decide nothing; versions of packages count as tools.
-_ALONE = (*PACKAGES, "golden/algorithms", "tests", "tests/support")
-"""Folders of many modules that have little to do with each other."""
 EVERYTHING = "*"
 """A program was started that notes nothing: whatever there is in packages counts as read."""
 
@@ -40,12 +38,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def noted(folder: Path) -> frozenset[str]:
-    """What was read, as :func:`digest` takes it.
-
-    Folders end in a slash and mean the files in them, without those in folders below and without
-    files of tests. Files of tests, of some first folders and of folders that hold no code are named
-    alone.
-    """
+    """Names of the files that were read, and EVERYTHING, as :func:`digest` takes them."""
     found: set[str] = set()
     for note in folder.iterdir():
         for line in note.read_text().splitlines():
@@ -62,12 +55,7 @@ def _names(path: Path) -> Iterable[str]:
         path = path.parent.parent / f"{path.name.partition('.')[0]}.py"
     if not (ROOT / path).is_file() or str(path) in _NO_PART:
         return []
-    if len(path.parts) == 1:
-        return [path.name]
-    if path.parts[0] not in _FOLDERS:
-        return []
-    whole = path.parts[0] in (*PACKAGES, "tests") and str(path.parent) not in _ALONE
-    return [str(path) if not whole or path.name.startswith("test_") else f"{path.parent}/"]
+    return [str(path)] if len(path.parts) == 1 or path.parts[0] in _FOLDERS else []
 
 
 @functools.cache
@@ -84,16 +72,15 @@ def content() -> Mapping[str, str]:
 
 
 def digest(reads: Iterable[str], hashes: Mapping[str, str], tools: str) -> str:
-    """Hash of what was read, of all files for compilers and `make`, and of the tools."""
+    """Hash of the files that were read, of all files for compilers and `make`, and of the tools."""
     reads = set(reads)
     wanted = sorted(
         name
         for name in hashes
         if name in reads
         or (name.endswith(_COMPILED) and name.startswith((*PACKAGES, "examples")))
-        or (f"{name.rpartition('/')[0]}/" in reads and "/test_" not in name)
         or (EVERYTHING in reads and name.startswith(tuple(f"{p}/" for p in PACKAGES)))
     )
     listed = [(name, hashes[name]) for name in wanted]
-    gone = sorted(name for name in reads if not name.endswith("/") and name not in hashes)
+    gone = sorted(name for name in reads if name != EVERYTHING and name not in hashes)
     return hashlib.sha256(repr((tools, listed, gone)).encode()).hexdigest()[:16]

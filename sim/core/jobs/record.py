@@ -1,12 +1,22 @@
-"""Files of tests that passed, each with what it read: it holds as long as that is the same."""
+"""Files of tests that passed, with what they read: a record holds as long as that is the same."""
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from golden.files import replacing
 from sim.core.jobs.reads import digest
+
+
+@dataclasses.dataclass(frozen=True)
+class Passed:
+    """Hashes of what a file of tests read and of its tests' names, and which files it read."""
+
+    digest: str
+    tests: str
+    reads: tuple[str, ...]
 
 
 @dataclasses.dataclass
@@ -16,12 +26,12 @@ class Record:
     seconds
         Wall-clock time of dear tests, by name.
     passed
-        By file of tests the digest of what it read, and the names of that.
+        What is known of each file of tests that passed, by its name.
     """
 
     path: Path
     seconds: dict[str, int] = dataclasses.field(default_factory=dict)
-    passed: dict[str, tuple[str, list[str]]] = dataclasses.field(default_factory=dict)
+    passed: dict[str, "Passed"] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def load(cls, path: Path) -> "Record":
@@ -29,27 +39,38 @@ class Record:
         if not path.exists():
             return cls(path)
         content = json.loads(path.read_text())
-        passed = {name: (found, read.split()) for name, (found, read) in content["passed"].items()}
+        passed = {
+            name: Passed(found, tests, tuple(_names(read)))
+            for name, (found, tests, read) in content["passed"].items()
+        }
         return cls(path, content["seconds"], passed)
 
-    def holds(self, file: str, hashes: Mapping[str, str], tools: str) -> bool:
-        """Whether the file passed with what it reads as it is now."""
-        if file not in self.passed:
-            return False
-        found, read = self.passed[file]
-        return digest(read, hashes, tools) == found
+    def holds(self, file: str, tests: Iterable[str], hashes: Mapping[str, str], tools: str) -> bool:
+        """Whether the file passed with these tests, and with what it reads as it is now."""
+        known = self.passed.get(file)
+        return known is not None and (known.digest, known.tests) == (
+            digest(known.reads, hashes, tools),
+            _hash(tests),
+        )
 
-    def add(self, file: str, read: Iterable[str], hashes: Mapping[str, str], tools: str) -> None:
+    def add(
+        self,
+        file: str,
+        tests: Iterable[str],
+        read: Iterable[str],
+        hashes: Mapping[str, str],
+        tools: str,
+    ) -> None:
         """Note that all tests of a file passed."""
-        names = sorted(read)
-        self.passed[file] = digest(names, hashes, tools), names
+        names = tuple(sorted(read))
+        self.passed[file] = Passed(digest(names, hashes, tools), _hash(tests), names)
 
     def save(self) -> None:
         """Write the file, a line for each file of tests."""
         seconds = dict(sorted(self.seconds.items()))
         passed = [
-            f"  {json.dumps(name)}: {json.dumps([found, ' '.join(read)])}"
-            for name, (found, read) in sorted(self.passed.items())
+            f"  {json.dumps(name)}: {json.dumps([of.digest, of.tests, _by_folder(of.reads)])}"
+            for name, of in sorted(self.passed.items())
         ]
         lines = [
             *("{", f' "seconds": {json.dumps(seconds, indent=2)},', ' "passed": {'),
@@ -58,3 +79,21 @@ class Record:
         ]
         with replacing(self.path) as file:
             file.write("\n".join(lines).encode())
+
+
+def _hash(names: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
+
+
+def _by_folder(names: Iterable[str]) -> dict[str, str]:
+    """Names of files by their folder."""
+    folders: dict[str, list[str]] = {}
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        folders.setdefault(folder, []).append(file)
+    return {folder: " ".join(files) for folder, files in folders.items()}
+
+
+def _names(folders: Mapping[str, str]) -> Iterable[str]:
+    for folder, files in folders.items():
+        yield from (f"{folder}/{file}".lstrip("/") for file in files.split())

@@ -146,7 +146,7 @@ def test_what_passed_is_run_again_after_a_change_alone(run, monkeypatch, record)
     """Of the files that it read; a failure and a part of a file's tests are never held."""
     hashes = {"hw/kllm/x.py": "1", "hw/kllm/y.py": "2", "tests/a.py": "3", "sim/z.py": "4"}
     monkeypatch.setattr(reads, "content", lambda: hashes)
-    good = TestRun({"tests/a.py::one": 1.0}, reads=frozenset({"hw/kllm/", "tests/a.py"}))
+    good = TestRun({"tests/a.py::one": 1.0}, reads=frozenset({"hw/kllm/x.py", "tests/a.py"}))
     bad = TestRun({"tests/b.py::one": 1.0}, 1.0, ["tests/b.py::one: broken"])
     outcomes = {"tests/a.py::one": good, "tests/b.py::one": bad}
 
@@ -159,14 +159,15 @@ def test_what_passed_is_run_again_after_a_change_alone(run, monkeypatch, record)
     status, out, asked = ran()
     assert status == 1 and asked == both[1:] and "1 tests of 1 of 2 files passed when" in out
     assert "1 tests of 1 of 2" in ran("--list")[1]
-    hashes["sim/z.py"] = "5"
+    hashes["hw/kllm/y.py"] = "5"
     assert ran()[2] == both[1:]
     assert ran("--fresh")[2] == both
-    hashes["hw/kllm/y.py"] = "6"
+    hashes["hw/kllm/x.py"] = "6"
     assert ran()[2] == both
-    hashes["hw/kllm/y.py"] = "2"
+    hashes["hw/kllm/x.py"] = "1"
+    assert ran()[2] == both[1:]
     more = outcomes | {"tests/a.py::two": RuntimeError("died")}
-    assert ran(outcomes=more)[2] == both[1:], "the digest is of the file, so the tests are too"
+    assert ran(outcomes=more)[2] == [both[0], "tests/a.py::two", both[1]], "there is a new test"
 
 
 @pytest.mark.parametrize("bad", [ToolError("died"), "broken"], ids=["died", "failed"])
@@ -187,7 +188,7 @@ def test_a_file_that_fails_leaves_the_record(run, monkeypatch, bad):
 
 def test_results_are_kept_where_their_hash_has_what_was_read():
     """Else a change of docs would be recorded as passed without a run."""
-    run = TestRun({"tests/a.py::one": 1.0}, reads=frozenset({"hw/kllm/", "tests/a.py", "*"}))
+    run = TestRun({"tests/a.py::one": 1.0}, reads=frozenset({"hw/kllm/x.py", "tests/a.py", "*"}))
     assert run.keepable
     for other in ("docs/verilog.md", "examples/axi_soc/axi_ram.py", "README.md"):
         assert not dataclasses.replace(run, reads=run.reads | {other}).keepable
