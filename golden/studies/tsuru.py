@@ -1,7 +1,8 @@
 """The sixth design's algorithm on trial: does the combination read half of what one idea reads?"""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from golden.evaluation.estimate import Decision, Estimate
@@ -17,14 +18,20 @@ if TYPE_CHECKING:
 
 NAME = "tsuru"
 TEXTS, CHOICE_TEXTS = HELD_OUT, DEVELOPMENT
-MODELS = ("smollm2", "qwen0.5b")
+SMALL, LARGE = "smollm2", "qwen0.5b"
+OTHERS = (LARGE, "gemma270m")
+MODELS = (SMALL, *OTHERS)
 CONTEXT, QUERIES = 2048, 64
-WINDOWS = 20
-"""Windows of the first model; a longer context, another model or task has fewer."""
-LONGER = {4096: 8}
-OTHER_WINDOWS = 6
-CHOICE_WINDOWS = 3
+WINDOWS = {CONTEXT: 20, 4096: 8, 8192: 4}
+"""Windows of the first model by context; other models and tasks have OTHER_WINDOWS of CONTEXT."""
+OTHER_WINDOWS = 10
+CHOICE_WINDOWS = {CONTEXT: 3, 4096: 2}
+"""Windows by context on which thresholds are chosen; other models' are chosen at CONTEXT alone."""
 ABLATION_WINDOWS = 6
+ASKED, ASKED_FILLERS = 1024, 6
+"""Tokens and number of the fillers in which a second model looks for answers."""
+LOST = 0.05
+"""Share of the answers, or of ROUGE-L, that may be lost against ToPick."""
 LOSSES = (0.003, 0.018)
 """KL in nats a token: what +0.05 and +0.3 are of a perplexity of 17."""
 _BITS = {0.003: "key_bits=7,value_bits=6", 0.018: "key_bits=6,value_bits=5"}
@@ -64,36 +71,52 @@ def _knobs(context: int) -> dict[str, dict[float, str]]:
 
 def _of(model: str) -> list[str]:
     """Names of the policies that a model tries; what cannot win is tried with the first alone."""
-    return [D1, R2, TOPICK, TOP_K] if model == MODELS[0] else [D1, R2, TOPICK]
+    return [D1, R2, TOPICK, TOP_K] if model == SMALL else [D1, R2, TOPICK]
 
 
-def places() -> list[Place]:
-    """Where the policies are tried, an echo last."""
-    first, *others = MODELS
-    contexts = {CONTEXT: WINDOWS} | LONGER
-    found = [Place(first, context, QUERIES, n, TEXTS) for context, n in contexts.items()]
-    found += [Place(model, CONTEXT, QUERIES, OTHER_WINDOWS, TEXTS) for model in others]
-    return [*found, _echo()]
+def _prose() -> list[Place]:
+    first = [Place(SMALL, context, QUERIES, n, TEXTS) for context, n in WINDOWS.items()]
+    return first + [Place(model, CONTEXT, QUERIES, OTHER_WINDOWS, TEXTS) for model in OTHERS]
 
 
 def _echo() -> Place:
-    return Place(MODELS[0], CONTEXT, ECHO_QUERIES, OTHER_WINDOWS, TEXTS, task="echo")
+    return Place(SMALL, CONTEXT, ECHO_QUERIES, OTHER_WINDOWS, TEXTS, task="echo")
+
+
+def _answers() -> Place:
+    return Place(LARGE, ASKED, QUERIES, ASKED_FILLERS, TEXTS, task="retrieval")
+
+
+def _free() -> Place:
+    return Place(SMALL, CONTEXT, QUERIES, OTHER_WINDOWS, TEXTS, task="agreement")
+
+
+def places() -> list[Place]:
+    """Where the policies are tried."""
+    return [*_prose(), _echo(), _answers(), _free()]
 
 
 def _development() -> Place:
-    return Place(MODELS[0], CONTEXT, QUERIES, ABLATION_WINDOWS, CHOICE_TEXTS)
+    return Place(SMALL, CONTEXT, QUERIES, ABLATION_WINDOWS, CHOICE_TEXTS)
+
+
+def _chosen_at(model: str, context: int) -> int:
+    """The context at which a model's thresholds for a context were chosen."""
+    known = CHOICE_WINDOWS if model == SMALL else (CONTEXT,)
+    return max((one for one in known if one <= context), default=CONTEXT)
+
+
+def _choice(model: str, context: int, name: str, loss: float) -> Choice:
+    place = Place(model, context, QUERIES, CHOICE_WINDOWS[context], CHOICE_TEXTS)
+    return Choice(_knobs(context)[name][loss], (loss,), place, nearest=True)
 
 
 def choices() -> list[Choice]:
     """Settings of each model for each loss, on texts that the verdicts do not see."""
     return [
-        Choice(
-            _knobs(CONTEXT)[name][loss],
-            (loss,),
-            Place(model, CONTEXT, QUERIES, CHOICE_WINDOWS, CHOICE_TEXTS),
-            nearest=True,
-        )
+        _choice(model, context, name, loss)
         for model in MODELS
+        for context in (CHOICE_WINDOWS if model == SMALL else (CONTEXT,))
         for name in _of(model)
         for loss in LOSSES
     ]
@@ -101,32 +124,17 @@ def choices() -> list[Choice]:
 
 @dataclasses.dataclass(frozen=True)
 class _Settings:
-    """The chosen policies of a model, by name and loss."""
+    """The chosen policies, by what chose them."""
 
-    of: dict[tuple[str, str, float], str]
-
-    @classmethod
-    def read(cls, chosen: Mapping[Choice, Sequence[Chosen]]) -> "_Settings":
-        found = {}
-        for model in MODELS:
-            for name in _of(model):
-                for loss in LOSSES:
-                    (choice,) = (
-                        of
-                        for of in chosen
-                        if of.place.model == model
-                        and of.policy == _knobs(CONTEXT)[name][loss]
-                        and of.allowed == (loss,)
-                    )
-                    found[model, name, loss] = chosen[choice][0].policy
-        return cls(found)
+    chosen: Mapping[Choice, Sequence[Chosen]]
 
     def at(self, place: Place, name: str, loss: float) -> str:
         """The policy's text; what is a number of the context's tokens follows it."""
-        text = self.of[place.model, name, loss]
+        context = _chosen_at(place.model, place.context)
+        (found,) = self.chosen[_choice(place.model, context, name, loss)]
         if name != TOP_K:
-            return text
-        top_k = int(text.rpartition("=")[2]) * place.context // CONTEXT
+            return found.policy
+        top_k = int(found.policy.rpartition("=")[2]) * place.context // context
         most = place.context - place.queries
         return f"unicaim:heavy={most},reserved={place.queries},top_k={top_k}"
 
@@ -138,7 +146,7 @@ def _ablated(settings: _Settings) -> dict[str, str]:
 
 
 def trials(chosen: Mapping[Choice, Sequence[Chosen]]) -> list[Trial]:
-    settings = _Settings.read(chosen)
+    settings = _Settings(chosen)
     found = [
         Trial(settings.at(place, name, loss), place)
         for place in places()
@@ -157,27 +165,29 @@ def extras() -> dict:
 def study(
     rows: Mapping[Trial, Row], chosen: Mapping[Choice, Sequence[Chosen]], extras: dict
 ) -> Study:
-    settings = _Settings.read(chosen)
-    prose = places()[:-1]
+    settings = _Settings(chosen)
     return Study(
         NAME,
         "The sixth design: ideas of five papers together, on trial",
         "All rows are searched by codes of 1 (D1) or 2 (R2) bits an element; those whose estimated"
         " probability exceeds a threshold for any head of a group are read finer, and the rest"
         " counts by its estimates times the mean of V. Rows are shared by the heads of a group;"
-        " *fewer* is bytes of dense FP16 attention over the policy's. Thresholds were chosen on"
-        f" {CHOICE_WINDOWS} windows of development texts of {CONTEXT} tokens, so that KL(dense ||"
-        " policy) is at most the allowed loss, and serve longer contexts too, where UniCAIM's"
-        " number of rows grows with the context; the constants of a model are of other text as"
-        f" long as the context. Windows are of the held-out texts {', '.join(extras['texts'])};"
-        f" the last {QUERIES} queries are the policy's, in every layer. ± is the standard error.",
+        " *fewer* is bytes of dense FP16 attention over the policy's. Thresholds, and UniCAIM's"
+        " number of rows, were chosen on development texts, so that KL(dense || policy) is at most"
+        f" the allowed loss: {SMALL}'s at"
+        f" {' and '.join(f'{n} tokens ({w} windows)' for n, w in CHOICE_WINDOWS.items())}, which"
+        f" serve longer contexts too, the other models' at {CONTEXT}. The constants of a model are"
+        " of other text, as long as the context. Windows are of the held-out texts"
+        f" {', '.join(extras['texts'])}; the last {QUERIES} queries are the policy's, in every"
+        " layer that sees all tokens. ± is the standard error.",
         [
-            *(_less(rows, settings, place, loss) for place in prose for loss in LOSSES),
+            *(_less(rows, settings, place, loss) for place in _prose() for loss in LOSSES),
             _recalls(rows, settings),
+            _keeps(rows, settings, _answers(), "right answers", lambda row: row.right),
+            _keeps(rows, settings, _free(), "ROUGE-L of free text", lambda row: row.rouge_l),
         ],
         [
-            *(_table(rows, settings, place) for place in prose),
-            _echo_table(rows, settings),
+            *(_table(rows, settings, place) for place in places()),
             _ablation_table(rows, settings),
         ],
         [Picture(NAME, "bytes against loss", lambda: _picture(rows, settings))],
@@ -235,11 +245,46 @@ def _recalls(rows: Mapping[Trial, Row], settings: _Settings) -> Claim:
     )
 
 
-def _cells(name: str, policy: str, row: Row) -> list[str]:
-    return [name, f"`{policy}`", f"{row.kl:.4f}", f"{row.delta:+.4f}", f"{_shared(row):.2f}"]
+def _keeps(
+    rows: Mapping[Trial, Row],
+    settings: _Settings,
+    place: Place,
+    what: str,
+    figure: Callable[[Row], Estimate],
+) -> Claim:
+    """What ToPick keeps: a share that must not be lower by more than LOST, errors taken as
+    independent."""
+    told, decided = [], []
+    for loss in LOSSES:
+        topick = figure(rows[Trial(settings.at(place, TOPICK, loss), place)])
+        told.append(f"ToPick {topick:.2f}")
+        for name in (D1, R2):
+            found = figure(rows[Trial(settings.at(place, name, loss), place)])
+            error = math.hypot(found.error, topick.error)
+            lost = Estimate(topick.mean - found.mean, error, found.number)
+            told.append(f"{name} {found:.2f}")
+            decided.append(lost.against(LOST))
+    return Claim(
+        f"{what} of {place.model} at {LOSSES[0]:g}, {LOSSES[1]:g}: at most {LOST:g} below ToPick's",
+        ", ".join(told),
+        Verdict.measured(*decided),
+        whose=OURS,
+    )
 
 
 _COLUMNS = ("idea", "setting", "KL", "Δ nats", "fewer, shared")
+_TASKS: dict[str, tuple[str, str, Callable[[Row], str]]] = {
+    "prose": ("", "same", lambda row: f"{row.same:.1%}"),
+    "echo": ("Echo: ", "same", lambda row: f"{row.same:.1%}"),
+    "retrieval": ("Answers: ", "right", lambda row: f"{row.right:.0%}"),
+    "agreement": ("Free text: ", "ROUGE-L", lambda row: f"{row.rouge_l:.2f}"),
+}
+"""What a task's table begins with, and the name and cell of its last column."""
+
+
+def _cells(name: str, policy: str, row: Row, *last: str) -> list[str]:
+    told = [name, f"`{policy}`", f"{row.kl:.4f}", f"{row.delta:+.4f}", f"{_shared(row):.2f}", *last]
+    return ["" if cell.startswith(("nan", "+nan")) else cell for cell in told]
 
 
 def _table(rows: Mapping[Trial, Row], settings: _Settings, place: Place) -> Table:
@@ -248,16 +293,15 @@ def _table(rows: Mapping[Trial, Row], settings: _Settings, place: Place) -> Tabl
         for loss in LOSSES
         for name, text in _named(settings, place, loss).items()
     ]
+    begins, last, cell = _TASKS[place.task]
     return Table(
-        f"{place.model}, {place.context} tokens, {place.windows} windows",
-        _COLUMNS,
-        [_cells(name, text, rows[Trial(text, place)]) for name, text in dict(listed).items()],
+        f"{begins}{place.model}, {place.context} tokens, {place.windows} windows",
+        (*_COLUMNS, last),
+        [
+            _cells(name, text, rows[Trial(text, place)], cell(rows[Trial(text, place)]))
+            for name, text in dict(listed).items()
+        ],
     )
-
-
-def _echo_table(rows: Mapping[Trial, Row], settings: _Settings) -> Table:
-    table = _table(rows, settings, _echo())
-    return dataclasses.replace(table, title=f"Echo: {table.title}")
 
 
 def _ablation_table(rows: Mapping[Trial, Row], settings: _Settings) -> Table:
@@ -276,7 +320,7 @@ def _picture(rows: Mapping[Trial, Row], settings: _Settings) -> "Figure":
         f"{name}, {place.model}, {place.context}": [
             _shared(rows[Trial(settings.at(place, name, loss), place)]).mean for loss in LOSSES
         ]
-        for place in places()[:-1]
+        for place in _prose()
         for name in (D1, R2, TOPICK)
     }
     return curves(

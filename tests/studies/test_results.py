@@ -46,8 +46,9 @@ def run(tmp_path, monkeypatch, call):
         | {"CONTEXT": 120, "QUERIES": 6, "CHOICE_WINDOWS": 2, "LOSSES": (1e-9, 1e-4)}
         | {"KNOBS": {"H2O": "h2o:capacity=4..120", "StreamingLLM": "streaming:capacity=5..6"}},
         tsuru: few
-        | {"CHOICE_TEXTS": "text.txt", "CHOICE_WINDOWS": 2, "LONGER": {}}
-        | {"OTHER_WINDOWS": WINDOWS, "ABLATION_WINDOWS": WINDOWS, "ECHO_QUERIES": 20}
+        | {"SMALL": str(model), "LARGE": str(model), "OTHERS": (), "CHOICE_TEXTS": "text.txt"}
+        | {"WINDOWS": {120: WINDOWS}, "CHOICE_WINDOWS": {120: 2}, "OTHER_WINDOWS": WINDOWS}
+        | {"ABLATION_WINDOWS": WINDOWS, "ECHO_QUERIES": 20, "ASKED": 400, "ASKED_FILLERS": WINDOWS}
         | {"LOSSES": (1e-4, 1e-3)}
         | {"_BITS": dict.fromkeys((1e-4, 1e-3), "key_bits=7"), "ABLATED_AT": 1e-4},
         kllm: {"MODEL": str(model), "OTHERS": (), "TEXTS": "text.txt"}
@@ -57,7 +58,7 @@ def run(tmp_path, monkeypatch, call):
     }
     monkeypatch.setattr(trials, "AT_ONCE", {str(model): 5})
     for study, values in changed.items():
-        for name, value in (values | {"WINDOWS": WINDOWS}).items():
+        for name, value in ({"WINDOWS": WINDOWS} | values).items():
             monkeypatch.setattr(study, name, value)
 
     def run(options):
