@@ -35,6 +35,12 @@ LIVE = "live.md"
 LIVE_ELEMENT = re.compile(r'(<div class="live" data-block="[\w.]+">)(.*?)(</div>)')
 TARGET = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)((?:#[^)\s]*)?)(?=\))")
 BLOCK_ROW = re.compile(r"^\| `((\w+)\.(\w+))` \|.*\| (\[hardware\].*) \|$", re.M)
+EMPTY_HEAD = re.compile(r"<th((?: [^>]*)?)></th>")
+SECTION = re.compile(
+    r'aria-labelledby="(__nav_\d+)_label"'
+    r'([^>]*>\s*<label class="md-nav__title" for="\1">\s*<span [^>]*></span>\s*([^<]*?)\s*</label>)'
+)
+SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 LANGUAGES = {".py": "python", ".v": "verilog", ".toml": "toml", ".c": "c", ".h": "c"}
 NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 
@@ -63,6 +69,14 @@ def on_page_markdown(text: str, *, page, config, files) -> str:
     if page.file.src_uri == LIVE:
         text = with_live_blocks(text, live_files())
     return linked(text, PurePosixPath("docs") / page.file.src_uri)
+
+
+def on_post_page(output: str, *, page, config) -> str:
+    """The page as HTML, with what programs that read it aloud need and Markdown cannot say."""
+    output = EMPTY_HEAD.sub(r"<td\1></td>", output)
+    # The theme names a section by its label, which is empty if the section has an index page.
+    output = SECTION.sub(r'aria-label="\3"\2', output)
+    return output.replace(SEARCH, f'{SEARCH} aria-label="Search"', 1)
 
 
 @functools.cache

@@ -190,7 +190,7 @@ def catalogue() -> list[str]:
     lines = []
     for folder in FOLDERS:
         page = {"arith": "arithmetic", "stream": "simulation"}.get(folder, folder)
-        lines += ["", f"### [{folder}]({page}.md)", ""]
+        lines += ["", f"## [{folder}]({page}.md)", ""]
         lines += table_head("block", "what it does", "from", "presets, latency", "files")
         for block in blocks():
             if block.folder == folder:

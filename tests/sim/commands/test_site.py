@@ -4,7 +4,9 @@ import html.parser
 import json
 import os
 import re
+import shutil
 import subprocess
+import tarfile
 import urllib.parse
 from pathlib import Path, PurePosixPath
 
@@ -18,6 +20,7 @@ from tests.support.browser import framed
 from tests.support.keyboard import keyboard
 
 PROBE = ROOT / "tests" / "support" / "sim" / "site_probe.js"
+AXE_PROBE = ROOT / "tests" / "support" / "sim" / "axe_probe.js"
 LIVE_PROBE = ROOT / "tests" / "support" / "sim" / "live_probe.js"
 SEEN = (
     *("index", "blocks", "verilog", "compare", "results/index", "results/kllm"),
@@ -137,6 +140,40 @@ def test_in_a_browser(built, name, width):
     said, console = framed(built / f"{name}.html", width, PROBE)
     assert console == []
     assert said == ["overflows 0", "headings 1"]
+
+
+AXE = "axe-core@4.10.3"
+"""Checks pages against WCAG 2.1 and good practice; from npm."""
+
+
+@pytest.fixture(scope="module")
+def axe_probe(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("axe")
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed; install it with: apt-get install npm")
+    packed = subprocess.run(
+        ["npm", "pack", "--silent", AXE], cwd=folder, capture_output=True, text=True
+    )
+    assert packed.returncode == 0, packed.stderr
+    with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
+        source = archive.extractfile("package/axe.min.js")
+        assert source is not None
+        text = json.dumps(source.read().decode()).replace("</", r"<\/")
+    probe = folder / "probe.js"
+    probe.write_text(f"const AXE = {text};\n{AXE_PROBE.read_text()}")
+    return probe
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("scheme", ["slate", "default"], ids=["dark", "light"])
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", SEEN)
+def test_pages_can_be_read_by_anyone(built, axe_probe, tmp_path, name, width, scheme):
+    # A new profile, since the theme remembers colours.
+    options = [f"--user-data-dir={tmp_path}", "--virtual-time-budget=60000"]
+    options += [f"--blink-settings=preferredColorScheme={int(scheme == 'default')}"]
+    said, _ = framed(built / f"{name}.html", width, axe_probe, *options)
+    assert said == [scheme, "rules true"]
 
 
 @pytest.fixture(scope="module")
