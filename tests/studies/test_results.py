@@ -47,7 +47,7 @@ def run(tmp_path, monkeypatch, call):
         | {"KNOBS": {"H2O": "h2o:capacity=4..120", "StreamingLLM": "streaming:capacity=5..6"}},
         tsuru: few
         | {"SMALL": str(model), "LARGE": str(model), "OTHERS": (), "CHOICE_TEXTS": "text.txt"}
-        | {"WINDOWS": {120: WINDOWS}, "CHOICE_WINDOWS": {120: 2}, "OTHER_WINDOWS": WINDOWS}
+        | {"WINDOWS": {120: WINDOWS}, "LONG_CHOICE_WINDOWS": {}, "OTHER_WINDOWS": WINDOWS}
         | {"ABLATION_WINDOWS": WINDOWS, "ECHO_QUERIES": 20, "ASKED": 400, "ASKED_FILLERS": WINDOWS}
         | {"LOSSES": (1e-4, 1e-3)}
         | {"_BITS": dict.fromkeys((1e-4, 1e-3), "key_bits=7"), "ABLATED_AT": 1e-4},
