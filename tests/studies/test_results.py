@@ -49,7 +49,7 @@ def run(tmp_path, monkeypatch, call):
         | {"SMALL": str(model), "LARGE": str(model), "OTHERS": (), "CHOICE_TEXTS": "text.txt"}
         | {"WINDOWS": {120: WINDOWS}, "LONG_CHOICE_WINDOWS": {}, "OTHER_WINDOWS": WINDOWS}
         | {"ABLATION_WINDOWS": WINDOWS, "ECHO_QUERIES": 20, "ASKED": 400, "ASKED_FILLERS": WINDOWS}
-        | {"LOSSES": (1e-4, 1e-3)}
+        | {"WRITTEN": 6, "LOSSES": (1e-4, 1e-3)}
         | {"_BITS": dict.fromkeys((1e-4, 1e-3), "key_bits=7"), "ABLATED_AT": 1e-4},
         kllm: {"MODEL": str(model), "OTHERS": (), "TEXTS": "text.txt"}
         | {"CONTEXT": 120, "QUERIES": 6, "OTHER_WINDOWS": WINDOWS, "EXACT_WINDOWS": WINDOWS}
