@@ -24,6 +24,8 @@ MODELS = (SMALL, *OTHERS)
 CONTEXT, QUERIES = 2048, 64
 WINDOWS = {CONTEXT: 20, 4096: 8, 8192: 4}
 """Windows of the first model by context; other models and tasks have OTHER_WINDOWS of CONTEXT."""
+ALL_UP_TO = 4096
+"""Tokens up to which every idea is tried; beyond, the combinations and ToPick's."""
 OTHER_WINDOWS = 6
 CHOICE_WINDOWS, OTHER_CHOICE_WINDOWS = 3, 2
 """Windows of CONTEXT on which settings are chosen, of the first model and of others."""
@@ -75,9 +77,16 @@ def _knobs(context: int) -> dict[str, dict[float, str]]:
     }
 
 
-def _of(model: str) -> list[str]:
-    """Names of the policies that a model tries; what cannot win is tried with the first alone."""
-    return [D1, R2, TOPICK, TOP_K] if model == SMALL else [D1, R2, TOPICK]
+def _of(model: str, context: int) -> list[str]:
+    """Names of the policies with a setting; what did not win is tried with the first model alone,
+    and up to ALL_UP_TO tokens."""
+    few = model != SMALL or context > ALL_UP_TO
+    return [D1, R2, TOPICK] if few else [D1, R2, TOPICK, TOP_K]
+
+
+def _fixed(context: int) -> dict[str, str]:
+    """Policies without a setting, by name."""
+    return KIVI if context <= ALL_UP_TO else {}
 
 
 def _prose() -> list[Place]:
@@ -125,7 +134,7 @@ def _choice(model: str, context: int, name: str, loss: float) -> Choice:
 
 def choices() -> list[Choice]:
     """Settings of each model for each loss, on texts that the verdicts do not see."""
-    wanted = [(model, CONTEXT, name) for model in MODELS for name in _of(model)]
+    wanted = [(model, CONTEXT, name) for model in MODELS for name in _of(model, CONTEXT)]
     wanted += [(SMALL, context, name) for context in LONG_CHOICE_WINDOWS for name in (D1, R2)]
     return list(dict.fromkeys(_choice(*of, loss) for of in wanted for loss in LOSSES))
 
@@ -159,10 +168,10 @@ def trials(chosen: Mapping[Choice, Sequence[Chosen]]) -> list[Trial]:
     found = [
         Trial(settings.at(place, name, loss), place)
         for place in places()
-        for name in _of(place.model)
+        for name in _of(place.model, place.context)
         for loss in LOSSES
     ]
-    found += [Trial(text, place) for place in places() for text in KIVI.values()]
+    found += [Trial(text, place) for place in places() for text in _fixed(place.context).values()]
     found += [Trial(text, _development()) for text in _ablated(settings).values()]
     return list(dict.fromkeys(found))
 
@@ -211,14 +220,17 @@ def _shared(row: Row) -> Estimate:
 
 def _named(settings: _Settings, place: Place, loss: float) -> dict[str, str]:
     """Policies at a place by name, those without a setting last."""
-    return {name: settings.at(place, name, loss) for name in _of(place.model)} | KIVI
+    return {
+        name: settings.at(place, name, loss) for name in _of(place.model, place.context)
+    } | _fixed(place.context)
 
 
 def _ideas(rows: Mapping[Trial, Row], settings: _Settings, place: Place) -> dict[str, list[Row]]:
     """Rows of each single idea's settings at a place, by name."""
-    names = [name for name in _of(place.model) if name not in (D1, R2)]
+    names = [name for name in _of(place.model, place.context) if name not in (D1, R2)]
     texts = {name: [settings.at(place, name, loss) for loss in LOSSES] for name in names}
-    texts["KIVI"] = list(KIVI.values())
+    if fixed := _fixed(place.context):
+        texts["KIVI"] = list(fixed.values())
     return {name: [rows[Trial(text, place)] for text in of] for name, of in texts.items()}
 
 
