@@ -101,6 +101,18 @@ def attend(
     return HeadResult(o, total, p, last, known, log2)
 
 
+def attend_all(
+    head: Head, k: np.ndarray, v: np.ndarray, sizes: LaneSizes, *, lanes: int = 1
+) -> HeadResult:
+    """Output of a query of a block of a prompt: no token that it sees is pruned.
+
+    k, v
+        Codes of the tokens up to the query's own, int[n, d].
+    """
+    n = len(k)
+    return attend(head, k, v, np.full(n, sizes.chunks), np.ones(n, bool), sizes, lanes=lanes)
+
+
 def scores(head: Head, k: np.ndarray, sizes: LaneSizes) -> np.ndarray:
     """t of every token after each of its chunks, int64[chunks, n]: as a lane has it."""
     unknown = np.array([sizes.unknown(chunk) for chunk in range(sizes.chunks)])[:, None, None]
@@ -247,6 +259,31 @@ def replay(
     if expected:
         raise ValueError(f"rows {sorted(expected)} are left undecided")
     return decisions
+
+
+def replay_whole(
+    lane: PeLane,
+    rows: int,
+    observed: Iterable[tuple[int, int, int, bool, int]],
+    *,
+    newest: bool = True,
+    first: bool = True,
+) -> None:
+    """As :func:`replay`, of a query whose keys came whole: each as chunk 0, and in order.
+
+    :raises ValueError: if a row or its slot is not the one that was requested next.
+    """
+    waiting = token_order(rows, newest, first)
+    issued: list[tuple[int, int]] = []  # row and slot, not yet observed
+    for row, chunk, slot, *_ in observed:
+        while waiting and lane.scoreboard.free:
+            issued.append((waiting.pop(0), lane.scoreboard.take()))
+        wanted = issued.pop(0) if issued else None
+        if chunk or wanted != (row, slot):
+            raise ValueError(f"row {row}, chunk {chunk} is in slot {slot} instead of {wanted}")
+        lane.scoreboard.free_slot(slot)
+    if waiting or issued:
+        raise ValueError(f"{len(waiting) + len(issued)} rows are left unread")
 
 
 def _margins(head: Head, sizes: LaneSizes) -> list[np.ndarray]:

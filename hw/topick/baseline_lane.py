@@ -84,8 +84,7 @@ class BaselineLane(Component[PeLaneParameters]):
             m.d.sync += undecided.eq(undecided - 1)
         products = multiply_chunks(
             m,
-            p.operand_bits,
-            p.chunk_bits,
+            p,
             advance,
             taking,
             self.response.payload,

@@ -6,6 +6,7 @@ from hw.arith.bits import carry_save
 from hw.arith.datapath import Registers
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
+from hw.topick.lane_layouts import LaneLayouts
 
 
 class ChunkMultiplier(Component[None]):
@@ -56,10 +57,10 @@ class ChunkMultiplier(Component[None]):
 
 
 def products(
-    m: Module, bits: int, chunk_bits: int, advance: Value, taking: Value, response, value, q
+    m: Module, p: LaneLayouts, advance: Value, taking: Value, response, value, q
 ) -> list[Signal]:
     """Registers with a lane's products, one an element: of q and a chunk of a key, or of p and one
-    of a value.
+    of a value. A lane of whole ones multiplies a chunk as the upper bits of an element.
 
     advance
         The registers change.
@@ -70,15 +71,24 @@ def products(
     m.d.comb += first.eq(Mux(taking, response.tag.chunk, value.chunk) == 0)
     found = []
     for number, operand in enumerate(q):
-        multiplier = ChunkMultiplier(bits, chunk_bits)
+        multiplier = ChunkMultiplier(p.operand_bits, p.multiplied_bits)
         m.submodules[f"multiplier_{number}"] = multiplier
         product = Signal.like(multiplier.o, name=f"product_{number}", reset_less=True)
+        key, of_value = (_multiplied(p, beat, number) for beat in (response, value))
         m.d.comb += [
             multiplier.a.eq(Mux(taking, operand, value.p)),
-            multiplier.chunk.eq(Mux(taking, response.data[number], value.data[number])),
+            multiplier.chunk.eq(Mux(taking, key, of_value)),
             multiplier.negative.eq(first),
         ]
         with m.If(advance):
             m.d.sync += product.eq(multiplier.o)
         found.append(product)
     return found
+
+
+def _multiplied(p: LaneLayouts, beat, number: int) -> Value:
+    """What is multiplied of an element: | chunk | 0 … 0 |, or all chunks."""
+    if not p.whole:
+        return beat.data[number]
+    rest = [beat.rest[chunk][number] for chunk in range(p.chunks - 1)]
+    return Cat(*reversed(rest), beat.data[number])

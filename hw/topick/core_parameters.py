@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data
@@ -13,6 +13,7 @@ from hw.layout import FLAG, FixedPoint, Integer, count, index, integer, position
 from hw.parameters import Parameters, require
 from hw.stream.memory_port import MemoryPort
 from hw.topick.chunk_buffer import ChunkBufferParameters, chunk_memory
+from hw.topick.core_work import TokenWork, cycles_of
 from hw.topick.dag import HEADROOM, DagParameters
 from hw.topick.lane_layouts import sums_layout
 from hw.topick.margin_generator import MarginGeneratorParameters
@@ -25,20 +26,6 @@ MARGIN_STAGES = 3
 
 def _is_power(number: int) -> bool:
     return number >= 1 and number & (number - 1) == 0
-
-
-class TokenWork(NamedTuple):
-    """The work of a command, for :meth:`TopickCoreParameters.cycles`.
-
-    tokens
-        Number of tokens, the new one included.
-    heads, kv_heads
-        Number of query heads and of kv heads, spread evenly over the groups.
-    """
-
-    tokens: int
-    heads: int
-    kv_heads: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +52,9 @@ class TopickCoreParameters(Parameters):
     pruning
         False: the paper's baseline, which reads all chunks in order; its memories must answer in
         order.
+    block
+        Tokens of a command, at most: a block of a prompt, whose queries share what is read. With
+        more than 1 each lane has a buffer of all its rows and multiplies whole elements.
     """
 
     d: int = 64
@@ -86,6 +76,7 @@ class TopickCoreParameters(Parameters):
     buffer_tokens: int = 0
     pruning: bool = True
     observe: bool = False
+    block: int = 1
 
     def __post_init__(self):
         shared, lanes = self.lanes_per_head, self.lanes
@@ -103,6 +94,10 @@ class TopickCoreParameters(Parameters):
         require(kept == 0 or (_is_power(kept) and 2 * shared <= kept <= self.tokens), rule, kept)
         rule = "pruning must be on with observe or buffer_tokens"
         require(self.pruning or not (self.observe or kept), rule, self.pruning)
+        rule = f"block must be 1 to {self.tokens} (tokens)"
+        require(1 <= self.block <= self.tokens, rule, self.block)
+        rule = "block must be 1 without pruning, or with buffer_tokens"
+        require(self.block == 1 or (self.pruning and not kept), rule, self.block)
         _ = self.lane, self.dag, self.probability_generator  # each checks its own parameters
 
     @classmethod
@@ -114,23 +109,13 @@ class TopickCoreParameters(Parameters):
             "fraction": 4,
             "precision": 6,
         }
+        small |= {"d": 4, "bits": 6, "chunk_bits": 2, "limb": 8, "threshold_bits": 7}
+        small |= {"lanes": 4, "lanes_per_head": 2, "tokens": 64, "heads": 4, "kv_heads": 3}
         return {
-            "small": cls(
-                d=4,
-                bits=6,
-                chunk_bits=2,
-                **small,
-                limb=8,
-                threshold_bits=7,
-                entries=6,
-                lanes=4,
-                lanes_per_head=2,
-                tokens=64,
-                heads=4,
-                kv_heads=3,
-                observe=True,
-            ),
+            "small": cls(**small, entries=6, observe=True),
             "default": cls(),
+            # The same as `small`, with blocks of a prompt.
+            "prompts": cls(**small, entries=16, observe=True, block=5),
             "paper": cls(
                 entries=32,
                 lanes=16,
@@ -176,18 +161,7 @@ class TopickCoreParameters(Parameters):
         memory_latency
             Cycles from every request to its response.
         """
-        total = 0
-        for command in work:
-            if command is None:
-                total += 2
-                continue
-            tokens, heads, kv_heads = command
-            turns = -(-kv_heads // self.groups) * -(-heads // kv_heads)  # heads of a group
-            rows = -(-tokens // self.lanes_per_head)
-            start = 33 + 8 * kv_heads + self.share_bits + self.lanes_per_head - 1
-            waits = (turns + 1) * (memory_latency - 1) + 8 * (turns - 1)
-            total += start + waits + 2 * self.lane.chunks * rows * turns
-        return total
+        return cycles_of(self, work, memory_latency)
 
     @property
     def groups(self) -> int:
@@ -237,8 +211,8 @@ class TopickCoreParameters(Parameters):
     @functools.cached_property
     def lane(self) -> PeLaneParameters:
         names = [f.name for f in dataclasses.fields(PeLaneParameters)]
-        same = {name: getattr(self, name) for name in names if name != "token_bits"}
-        return PeLaneParameters(**same, token_bits=self.row_bits)
+        same = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return PeLaneParameters(**same, token_bits=self.row_bits, whole=self.block > 1)
 
     @functools.cached_property
     def margin_generator(self) -> MarginGeneratorParameters:
@@ -265,6 +239,7 @@ class TopickCoreParameters(Parameters):
             rows=self.rows,
             skip=self.pruning,
             probability_bits=self.probability_bits,
+            whole=self.block > 1,
         )
 
     @functools.cached_property
@@ -303,12 +278,19 @@ class TopickCoreParameters(Parameters):
         sizes = self.lane.chunks, self.row_bits, self.label_bits, self.address_width
         return chunk_memory(*sizes, self.lane.chunk_layout)
 
+    @property
+    def row_response_layout(self) -> data.StructLayout:
+        """What a lane's port gets: a chunk read, or a whole row."""
+        fields = {name: field.shape for name, field in self.memory.response_layout}
+        return data.StructLayout(fields | self.lane.rest_field)
+
     @functools.cached_property
     def command_layout(self) -> data.StructLayout:
-        """One token of a sequence.
+        """One token of a sequence, or a block of them.
 
         ``tokens``: of the sequence, the new one included. ``heads``, and how many of them, the
-        ``group``, share a kv head. ``threshold``: as in the lane's command.
+        ``group``, share a kv head. ``threshold``: as in the lane's command. ``block``: how many of
+        the tokens are new; with more than 1 the threshold is not looked at.
         """
         heads = count(range(self.heads + 1))
         return data.StructLayout(
@@ -318,6 +300,7 @@ class TopickCoreParameters(Parameters):
                 "group": heads,
                 "threshold": FixedPoint(unsigned(self.threshold_bits), self.fraction),
             }
+            | ({"block": count(range(self.block + 1))} if self.block > 1 else {})
         )
 
     @functools.cached_property
@@ -348,7 +331,8 @@ class TopickCoreParameters(Parameters):
 
     @functools.cached_property
     def head_layout(self) -> data.StructLayout:
-        """A query with its margins; ``head``, and ``kv_head`` of the lane."""
+        """A query with its margins; ``head``, ``kv_head`` of the lane, and of a block the query's
+        ``token``."""
         command = {name: field.shape for name, field in self.lane.command_layout}
         names = "q", "mantissa", "shift", "most", "least"
         return data.StructLayout(
@@ -356,8 +340,21 @@ class TopickCoreParameters(Parameters):
                 "head": self.head_index,
                 "kv_head": self.kv_head_index,
                 **{name: command[name] for name in names},
+                **self.token_field,
             }
         )
+
+    @property
+    def token_field(self) -> dict:
+        """The token of a query, if a command may have several."""
+        return {"token": position(range(self.tokens))} if self.block > 1 else {}
+
+    @property
+    def label_layout(self) -> Any:
+        """A query's ``head`` and ``token``, or its head alone."""
+        if self.block == 1:
+            return self.head_index
+        return data.StructLayout({"head": self.head_index} | self.token_field)
 
     @functools.cached_property
     def sum_layout(self) -> data.StructLayout:
@@ -367,9 +364,9 @@ class TopickCoreParameters(Parameters):
     @functools.cached_property
     def head_output_layout(self) -> data.StructLayout:
         """A ``head``'s sums, in units of 2^-probability_bits: ``o`` of p times V's codes, ``total``
-        of p. Attention is o / total."""
+        of p. Attention is o / total. ``token`` of the query, if a command may have several."""
         fields = {name: field.shape for name, field in self.sum_layout}
-        return data.StructLayout(fields | {"head": self.head_index})
+        return data.StructLayout(fields | {"head": self.head_index} | self.token_field)
 
     @functools.cached_property
     def output_layout(self) -> data.StructLayout:

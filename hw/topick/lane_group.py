@@ -15,6 +15,7 @@ from hw.topick.dag import Dag
 from hw.topick.lane_port import LanePort
 from hw.topick.pe_lane import PeLane
 from hw.topick.probability_generator import ProbabilityGenerator
+from hw.topick.row_buffer import RowBuffer
 from hw.topick.sum_join import SumJoin
 from hw.topick.token_order import TokenOrder
 
@@ -45,6 +46,11 @@ class LaneGroup(Component[TopickCoreParameters]):
     A head begins only if each generator has room for all tokens of its lane, so that a token's last
     decision never waits for room. Otherwise the lane could wait for a generator whose values wait
     for the lane.
+
+    In a block of a prompt each lane has a kv head's rows loaded into a :class:`RowBuffer` first;
+    then the queries of all its heads and tokens run on them, on whole rows in place of chunks, each
+    on the rows that its token sees. The next kv head's rows are loaded when the last of these
+    queries has read its last value.
     """
 
     def ports(self) -> Ports:
@@ -63,6 +69,8 @@ class LaneGroup(Component[TopickCoreParameters]):
             "decided": stream_out(p.report_layout).array(lanes),
             "o": stream_out(p.head_output_layout),
         }
+        if p.block > 1:
+            ports["whole"] = wire_in(1, "The command is a block of a prompt.")
         if p.observe:
             ports["observed"] = stream_out(p.lane.observed_layout, "Only with `observe`.").array(
                 lanes
@@ -75,7 +83,7 @@ class LaneGroup(Component[TopickCoreParameters]):
         numbers = range(p.lanes_per_head)
         m.submodules.dag = dag = Dag(p.dag)
         m.submodules.join = join = SumJoin(p.lanes_per_head, p.d, p.bits, p.probability_bits)
-        queue = Queue(QueueParameters(depth=HEADS_LEAVING), shape=p.head_index)
+        queue = Queue(QueueParameters(depth=HEADS_LEAVING), shape=p.label_layout)
         m.submodules.heads = queue
         # The baseline lane has the same ports and prunes nothing, for comparison.
         lanes = [(PeLane if p.pruning else BaselineLane)(p.lane) for _ in numbers]
@@ -89,8 +97,8 @@ class LaneGroup(Component[TopickCoreParameters]):
             m.submodules[f"port_{number}"] = ports[number]
 
         # The heads in step 0, between the steps, and in step 1.
-        scored = Signal(p.head_index)
-        waiting = Signal(p.head_index)
+        scored = Signal(p.label_layout)
+        waiting = Signal(p.label_layout)
         key_head, waiting_head, value_head = (
             Signal(p.kv_head_index, name=name) for name in ("key_kv", "waiting_kv", "value_kv")
         )
@@ -123,10 +131,13 @@ class LaneGroup(Component[TopickCoreParameters]):
 
         # Three heads may be under way: one in step 0, one between the steps, one in step 1.
         room = self._start(m, lanes, orders, generators, starting)
-        self._score(m, dag, ends, room, starting, between, scoring_ends)
+        idle = Signal()  # no head is in step 0
+        if p.block > 1:
+            room = room & self._load(m, buffers, generators, idle & ~between)
+        self._score(m, dag, ends, room, starting, between, scoring_ends, idle)
         with m.If(starting):
             m.d.sync += [
-                scored.eq(self.query.payload.head),
+                Value.cast(scored).eq(self._label(self.query.payload)),
                 key_head.eq(self.query.payload.kv_head),
             ]
         with m.If(scoring_ends):
@@ -134,27 +145,29 @@ class LaneGroup(Component[TopickCoreParameters]):
         with m.If(handing):
             m.d.sync += value_head.eq(waiting_head)
         self._hand_over(m, dag, generators, queue, scoring_ends, between, handing)
-        self._forget(m, buffers, starting, handing, key_head, waiting_head, value_head)
+        if p.block == 1:
+            self._forget(m, buffers, starting, handing, key_head, waiting_head, value_head)
 
         # Sums and head numbers leave together.
         m.d.comb += [
             queue.i.payload.eq(waiting),
             *combine.copy(self.o.payload, join.o.payload),
-            self.o.payload.head.eq(queue.o.payload),
+            self._label(self.o.payload).eq(queue.o.payload),
         ]
         combine.join(m, [join.o, queue.o], [self.o])
         return m
 
-    def _connect_memory(self, m: Module, number: int, port: LanePort) -> ChunkBuffer | None:
-        """Requests and responses of a lane, through a buffer if there is one."""
+    def _connect_memory(self, m: Module, number: int, port: LanePort):
+        """Requests and responses of a lane, through a buffer if there is one, which is returned."""
         p = self.parameters
         request = wiring.flipped(self.request[number])
         response = wiring.flipped(self.response[number])
-        if not p.buffer_tokens:
+        if not p.buffer_tokens and p.block == 1:
             wiring.connect(m, port.request, request)
             wiring.connect(m, response, port.response)
             return None
-        m.submodules[f"buffer_{number}"] = buffer = ChunkBuffer(p.chunk_buffer)
+        buffer = ChunkBuffer(p.chunk_buffer) if p.buffer_tokens else RowBuffer(p)
+        m.submodules[f"buffer_{number}"] = buffer
         wiring.connect(m, port.request, buffer.request)
         wiring.connect(m, buffer.memory_request, request)
         wiring.connect(m, response, buffer.memory_response)
@@ -174,7 +187,7 @@ class LaneGroup(Component[TopickCoreParameters]):
             accepted.eq(lane.decided.valid & decided.ready),
             lane.decided.ready.eq(decided.ready),
             decided.valid.eq(lane.decided.valid),
-            decided.payload.head.eq(scored),
+            decided.payload.head.eq(scored.head if p.block > 1 else scored),
             decided.payload.token.eq(Cat(Const(number, p.share_bits), beat.token)),
             decided.payload.chunk.eq(beat.chunk),
             decided.payload.kept.eq(beat.kept),
@@ -183,6 +196,14 @@ class LaneGroup(Component[TopickCoreParameters]):
             generator.kept.payload.row.eq(beat.token),
             generator.kept.payload.t.eq(beat.t),
         ]
+        if p.block > 1:
+            # A block decides nothing, so nothing is reported and no lane waits for it.
+            with m.If(self.whole):
+                m.d.comb += [
+                    decided.valid.eq(0),
+                    lane.decided.ready.eq(1),
+                    accepted.eq(lane.decided.valid),
+                ]
         if p.observe:
             wiring.connect(m, lane.observed, wiring.flipped(self.observed[number]))
         return accepted & beat.last
@@ -192,7 +213,8 @@ class LaneGroup(Component[TopickCoreParameters]):
         p = self.parameters
         able = []
         newest = Signal(range(p.tokens))  # token
-        m.d.comb += newest.eq(self.tokens - 1)
+        tokens = self._tokens()
+        m.d.comb += newest.eq(tokens - 1)
         for number, (lane, order, generator) in enumerate(
             zip(lanes, orders, generators, strict=True)
         ):
@@ -201,7 +223,7 @@ class LaneGroup(Component[TopickCoreParameters]):
             command = lane.command.payload
             m.d.comb += [
                 # Token i is in lane i mod lanes_per_head, so lanes differ by one token at most.
-                rows.eq((self.tokens + p.lanes_per_head - 1 - number) >> p.share_bits),
+                rows.eq(self._rows(tokens, number)),
                 is_newest.eq(newest[: p.share_bits] == number),
                 order.start.payload.tokens.eq(rows),
                 order.start.payload.newest.eq(is_newest),
@@ -216,24 +238,75 @@ class LaneGroup(Component[TopickCoreParameters]):
                 getattr(command, name).eq(getattr(self.query.payload, name))
                 for name in ("q", "mantissa", "shift", "most", "least")
             ]
+            if p.block > 1:
+                m.d.comb += command.whole.eq(self.whole)
             room = Signal(name=f"room_{number}")
             m.d.comb += room.eq(generator.level + rows <= p.rows)
             # A lane without tokens takes part in no head and holds none up.
             able.append((rows == 0) | (lane.command.ready & order.start.ready & room))
         return Cat(able).all()
 
-    def _score(self, m, dag, ends, room, starting, between, scoring_ends) -> None:
+    def _label(self, payload) -> Value:
+        """What says whose query it is."""
+        return payload.head if self.parameters.block == 1 else Cat(payload.head, payload.token)
+
+    def _tokens(self) -> Value:
+        """The tokens that the query sees: of a block, those up to its own."""
+        if self.parameters.block == 1:
+            return self.tokens
+        return self.query.payload.token + 1
+
+    def _rows(self, tokens: Value, number: int) -> Value:
+        """How many of the tokens are in a lane."""
+        p = self.parameters
+        return (tokens + p.lanes_per_head - 1 - number) >> p.share_bits
+
+    def _load(self, m: Module, buffers, generators, idle: Value) -> Value:
+        """Load the rows of a block's kv head into all buffers, when no head needs others.
+
+        Returns whether the query's rows are there, or none are needed.
+
+        idle
+            No head is in step 0 or waits for step 1.
+        """
+        p = self.parameters
+        filled = Signal()  # with this command's rows of a kv head
+        filled_head = Signal(p.kv_head_index)
+        present = Signal()
+        loading = Signal()
+        done = Cat(generator.start.ready for generator in generators).all()
+        m.d.comb += [
+            present.eq(filled & (filled_head == self.query.payload.kv_head)),
+            loading.eq(self.whole & self.query.valid & ~present & idle & done),
+        ]
+        with m.If(loading):
+            m.d.sync += [filled.eq(1), filled_head.eq(self.query.payload.kv_head)]
+        with m.If(self.begin):
+            m.d.sync += filled.eq(0)
+        for number, buffer in enumerate(buffers):
+            m.d.comb += [
+                buffer.whole.eq(self.whole),
+                buffer.load.valid.eq(loading),
+                buffer.load.payload.kv_head.eq(self.query.payload.kv_head),
+                # All tokens, of which the block's last query sees every one.
+                buffer.load.payload.rows.eq(self._rows(self.tokens, number)),
+            ]
+        return ~self.whole | (present & Cat(buffer.load.ready for buffer in buffers).all())
+
+    def _score(self, m, dag, ends, room, starting, between, scoring_ends, idle) -> None:
         """Step 0 of one head after the other."""
         p = self.parameters
         # A lane's last differences leave at the latest with its last decision.
         settling = Signal(range(p.dag.latency + 1))  # cycles until the denominator has them
         ended = Signal(p.lanes_per_head)  # lanes without an undecided token
-        has_rows = Cat(self.tokens > number for number in range(p.lanes_per_head))
+        has_rows = Cat(self._tokens() > number for number in range(p.lanes_per_head))
         with m.FSM():
             with m.State("IDLE"):
                 # A head starts when all lanes can take it.
                 m.d.comb += starting.eq(self.query.valid & room)
                 m.d.comb += self.query.ready.eq(room)
+                if p.block > 1:
+                    m.d.comb += idle.eq(1)
                 with m.If(starting):
                     m.d.sync += ended.eq(~has_rows)
                     m.next = "STEP_0"
@@ -285,6 +358,8 @@ class LaneGroup(Component[TopickCoreParameters]):
                 generator.start.payload.log2.eq(log2),
                 generator.start.payload.count.eq(count),
             ]
+            if p.block > 1:
+                m.d.comb += generator.start.payload.whole.eq(self.whole)
 
     def _forget(self, m, buffers, starting, handing, key_head, waiting_head, value_head) -> None:
         """Keep rows of a kv head in the buffers while its query heads follow one another."""

@@ -29,6 +29,7 @@ class LaneLayouts(Scores):
     entries: int
     token_bits: int
     probability_bits: int
+    whole: bool
 
     @functools.cached_property
     def pec(self) -> PecParameters:
@@ -46,6 +47,16 @@ class LaneLayouts(Scores):
         return max(self.bits, self.probability_bits + 1)
 
     @property
+    def multiplied_bits(self) -> int:
+        """Bits of an element of a key or value that are multiplied at once."""
+        return self.bits if self.whole else self.chunk_bits
+
+    @property
+    def product_bits(self) -> int:
+        """Width of a product, signed. A chunk is the upper bits of what is multiplied."""
+        return self.operand_bits + self.multiplied_bits
+
+    @property
     def logarithm(self) -> FixedPoint:
         """A score's or the denominator's binary logarithm."""
         return FixedPoint(signed(self.width), self.fraction)
@@ -59,6 +70,13 @@ class LaneLayouts(Scores):
     def chunk_layout(self) -> data.ArrayLayout:
         return data.ArrayLayout(self.chunk_bits, self.d)
 
+    @property
+    def rest_field(self) -> dict:
+        """``rest``: the chunks after the first of a whole key or value, 0 beside a chunk alone."""
+        if not self.whole:
+            return {}
+        return {"rest": data.ArrayLayout(self.chunk_layout, self.chunks - 1)}
+
     @functools.cached_property
     def command_layout(self) -> data.StructLayout:
         """A head.
@@ -66,7 +84,7 @@ class LaneLayouts(Scores):
         ``q``: the query. ``mantissa`` and ``shift``: the scale. ``most`` and ``least``: the margins
         of all chunks but the last. ``threshold``: -log2(thr), rounded up; all ones prunes nothing.
         ``tokens``: their number. ``exempt``: the last of them, token ``tokens`` - 1, is kept in any
-        case.
+        case. ``whole``: each response is a whole key, and all tokens are kept.
         """
         margin = FixedPoint(unsigned(self.margin_bits), self.fraction)
         margins = data.ArrayLayout(margin, self.chunks - 1)
@@ -81,12 +99,15 @@ class LaneLayouts(Scores):
                 "tokens": count(self.token_bits + 1),
                 "exempt": FLAG,
             }
+            | ({"whole": FLAG} if self.whole else {})
         )
 
     @functools.cached_property
     def response_layout(self) -> data.StructLayout:
-        """``tag``: as requested. ``data``: the bits of each element."""
-        return data.StructLayout({"tag": self.tag_layout, "data": self.chunk_layout})
+        """``tag``: as requested. ``data``: the bits of each element. A whole key comes as chunk 0,
+        with its other chunks as ``rest``."""
+        fields = {"tag": self.tag_layout, "data": self.chunk_layout}
+        return data.StructLayout(fields | self.rest_field)
 
     @functools.cached_property
     def denominator_layout(self) -> data.StructLayout:
@@ -124,10 +145,10 @@ class LaneLayouts(Scores):
 
     @functools.cached_property
     def value_layout(self) -> data.StructLayout:
-        """A chunk of a value.
+        """A chunk of a value, or a whole one, as chunk 0.
 
         ``p``: the token's probability, below 1. ``data``: the bits of each element. ``chunk``: its
-        number. ``last``: of the head.
+        number. ``last``: of the head. ``rest``: as of a response.
         """
         return data.StructLayout(
             {
@@ -136,6 +157,7 @@ class LaneLayouts(Scores):
                 "chunk": index(range(self.chunks)),
                 "last": FLAG,
             }
+            | self.rest_field
         )
 
     @functools.cached_property

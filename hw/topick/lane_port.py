@@ -32,13 +32,14 @@ class LanePort(Component[TopickCoreParameters]):
         chunk = index(range(p.lane.chunks))
         value = {"row": position(p.row_bits), "chunk": chunk, "p": probability}
         response = {"p": probability, "chunk": chunk, "data": p.lane.chunk_layout}
+        response |= p.lane.rest_field
         return {
             "key_head": wire_in(p.kv_head_index, "The kv head of the keys' requests, step 0."),
             "value_head": wire_in(p.kv_head_index, "The kv head of the values' requests, step 1."),
             "key_request": stream_in(p.lane.tag_layout),
             "value_request": stream_in(data.StructLayout(value)),
             "request": stream_out(p.memory.read_layout),
-            "response": stream_in(p.memory.response_layout),
+            "response": stream_in(p.row_response_layout),
             "key_response": stream_out(p.lane.response_layout),
             "value_response": stream_out(data.StructLayout(response)),
         }
@@ -89,4 +90,7 @@ class LanePort(Component[TopickCoreParameters]):
             # A response that its step cannot take holds up the others behind it.
             self.response.ready.eq(Mux(tag.value, to_value.ready, to_key.ready)),
         ]
+        if p.lane.whole:
+            rest = self.response.payload.rest
+            m.d.comb += [to_key.payload.rest.eq(rest), to_value.payload.rest.eq(rest)]
         return m

@@ -1,8 +1,6 @@
 """A lane: dot products of chunks as they arrive, and which tokens to prune (Token-Picker, 4.1)."""
 
 import dataclasses
-import functools
-from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
@@ -10,111 +8,18 @@ from amaranth.lib import wiring
 from hw.arith.adder_tree import AdderTree, AdderTreeParameters
 from hw.component import Component
 from hw.layout import position
-from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
 from hw.topick.chunk_multiplier import products as multiply_chunks
 from hw.topick.chunk_pipeline import Chunk, stage
 from hw.topick.chunk_requests import ChunkRequests
-from hw.topick.lane_layouts import LaneLayouts
 from hw.topick.lane_outputs import deliver
+from hw.topick.pe_lane_parameters import PeLaneParameters
 from hw.topick.pec import Pec
-from hw.topick.rpdu import Rpdu, RpduParameters
-from hw.topick.scoreboard import Scoreboard, ScoreboardParameters
+from hw.topick.rpdu import Rpdu
+from hw.topick.scoreboard import Scoreboard
 from hw.topick.weighted_sums import WeightedSums
 
-
-@dataclasses.dataclass(frozen=True)
-class PeLaneParameters(LaneLayouts, Parameters):
-    """d, bits, chunk_bits, scale_bits, shift_bits and width as in
-    :class:`hw.topick.scores.Scores`.
-
-    fraction, precision, limb
-        As in :class:`hw.topick.pec.PecParameters`.
-    threshold_bits
-        As in :class:`hw.topick.rpdu.RpduParameters`.
-    entries
-        Entries of the scoreboard: tokens in flight at most.
-    token_bits
-        Width of a token's number.
-    probability_bits
-        Fraction bits of a probability, `bits` - 1 or more: with log2(n) + 7 of them the rounding of
-        n probabilities moves their sum by 2^-8 at most.
-    observe
-        Add the stream ``observed``, for tests that replay each decision.
-    """
-
-    d: int = 64
-    bits: int = 12
-    chunk_bits: int = 4
-    scale_bits: int = 16
-    shift_bits: int = 4
-    width: int = 32
-    fraction: int = 10
-    precision: int = 12
-    limb: int = 16
-    threshold_bits: int = 16
-    entries: int = 64
-    token_bits: int = 12
-    probability_bits: int = 19
-    observe: bool = False
-
-    def __post_init__(self):
-        self.check_scores()
-        rule = "token_bits must be between 1 and 24"
-        require(1 <= self.token_bits <= 24, rule, self.token_bits)
-        rule = f"probability_bits must be between {self.bits - 1} (bits - 1) and 21"
-        require(self.bits - 1 <= self.probability_bits <= 21, rule, self.probability_bits)
-        _ = self.pec, self.rpdu, self.scoreboard  # each checks its own parameters
-
-    @classmethod
-    def presets(cls) -> dict[str, "PeLaneParameters"]:
-        small: dict[str, Any] = {
-            "scale_bits": 6,
-            "shift_bits": 2,
-            "width": 14,
-            "fraction": 4,
-            "precision": 6,
-        }
-        return {
-            "small": cls(
-                d=4,
-                bits=6,
-                chunk_bits=2,
-                **small,
-                limb=8,
-                threshold_bits=7,
-                entries=6,
-                token_bits=6,
-                probability_bits=13,
-            ),
-            "default": cls(),
-            "paper": cls(entries=32),
-        }
-
-    @functools.cached_property
-    def rpdu(self) -> RpduParameters:
-        return RpduParameters(self.width, self.margin_bits, self.threshold_bits)
-
-    @functools.cached_property
-    def scoreboard(self) -> ScoreboardParameters:
-        """A parked score lacks at least its last chunk."""
-        score = self.score_bits - self.chunk_bits
-        return ScoreboardParameters(self.entries, score, self.pec.shift_bits, self.precision)
-
-    @property
-    def decision_latency(self) -> int:
-        """Cycles from a response to its decision."""
-        return 5
-
-    @property
-    def latency(self) -> int:
-        """Cycles from a response to its difference and score."""
-        return self.decision_latency + self.pec.latency
-
-    @property
-    def request_latency(self) -> int:
-        """Cycles from a response to the request for its token's next chunk."""
-        return self.latency + 2
+__all__ = ["PeLane", "PeLaneParameters"]
 
 
 class PeLane(Component[PeLaneParameters]):
@@ -224,8 +129,7 @@ class PeLane(Component[PeLaneParameters]):
         self._take(m, scoreboard, requests, advance, taking, taking_value)
         products = multiply_chunks(
             m,
-            p.operand_bits,
-            p.chunk_bits,
+            p,
             advance,
             taking,
             self.response.payload,
@@ -294,7 +198,7 @@ class PeLane(Component[PeLaneParameters]):
 
         # Stage "dot": q . chunk, from the tree's register.
         m.submodules.tree = tree = AdderTree(
-            AdderTreeParameters(p.d, "fixed", width=p.bits + p.chunk_bits, stages=1)
+            AdderTreeParameters(p.d, "fixed", width=p.bits + p.multiplied_bits, stages=1)
         )
         m.d.comb += [
             tree.enable.eq(advance),
@@ -308,8 +212,12 @@ class PeLane(Component[PeLaneParameters]):
         chunk = stage(m, advance, "dot", Chunk(chunk.valid, chunk.tag, previous=previous, **term))
 
         # Stage "score": s = | previous | 0 … 0 | + q . chunk, with a chunk's number of zeros.
+        # A whole key's is q . k: it comes as a first chunk. Other chunks are a lane's upper bits.
         score = Signal(signed(p.score_bits), name="score_sum")
-        m.d.comb += score.eq((chunk.previous << p.chunk_bits) + tree.o)
+        dot = tree.o
+        if p.whole:
+            dot = Mux(command.whole, tree.o, tree.o >> p.unknown(0))
+        m.d.comb += score.eq((chunk.previous << p.chunk_bits) + dot)
         chunk = dataclasses.replace(chunk, previous=None, score=score)
         chunk = stage(m, advance, "score", chunk)
 
@@ -324,6 +232,9 @@ class PeLane(Component[PeLaneParameters]):
             for number in range(p.chunks):
                 with m.Case(number):
                     m.d.comb += right.eq(command.shift + (p.base - p.unknown(number)))
+        if p.whole:
+            with m.If(command.whole):
+                m.d.comb += right.eq(command.shift + p.base)
         t = Signal(signed(p.width), name="t_shifted")
         m.d.comb += t.eq(chunk.scaled >> right)
         return stage(m, advance, "t", dataclasses.replace(chunk, scaled=None, t=t))
@@ -376,6 +287,10 @@ class PeLane(Component[PeLaneParameters]):
             decided.eq(advance & chunk.valid & ~rpdu.request),
             done.eq(~rpdu.request & (undecided == 1)),
         ]
+        if p.whole:
+            # Nothing of a whole key is unknown, and none is pruned.
+            with m.If(command.whole):
+                m.d.comb += [last.eq(1), most.eq(0), least.eq(0), rpdu.known.eq(0)]
         chunk = Chunk(
             chunk.valid,
             chunk.tag,

@@ -26,6 +26,8 @@ class ProbabilityGeneratorParameters(Parameters):
         Fraction bits of p.
     skip
         Whether the values of tokens whose probability rounds to 0 are not requested.
+    whole
+        Request whole values, too, for blocks of a prompt.
     """
 
     width: int = 32
@@ -36,6 +38,7 @@ class ProbabilityGeneratorParameters(Parameters):
     rows: int = 1024
     skip: bool = True
     probability_bits: int = 17
+    whole: bool = False
 
     def __post_init__(self):
         require(4 <= self.width <= 48, "width must be between 4 and 48", self.width)
@@ -90,8 +93,10 @@ class ProbabilityGeneratorParameters(Parameters):
 
     @functools.cached_property
     def start_layout(self) -> data.StructLayout:
-        """``log2`` of a head's denominator, and the ``count`` of its entries."""
-        return data.StructLayout({"log2": self.logarithm, "count": count(range(self.rows + 1))})
+        """``log2`` of a head's denominator, and the ``count`` of its entries. ``whole``: a request
+        is of a whole value, as its chunk 0, and p is not looked at."""
+        fields = {"log2": self.logarithm, "count": count(range(self.rows + 1))}
+        return data.StructLayout(fields | ({"whole": FLAG} if self.whole else {}))
 
     @functools.cached_property
     def request_layout(self) -> data.StructLayout:
@@ -102,9 +107,15 @@ class ProbabilityGeneratorParameters(Parameters):
 
     @functools.cached_property
     def response_layout(self) -> data.StructLayout:
-        """``p`` and ``chunk`` as requested, and the chunk's ``data``."""
+        """``p`` and ``chunk`` as requested, the chunk's ``data``; the ``rest`` of a whole value."""
         fields = {name: self.request_layout[name].shape for name in ("p", "chunk")}
-        return data.StructLayout(fields | {"data": data.ArrayLayout(self.chunk_bits, self.d)})
+        chunk = data.ArrayLayout(self.chunk_bits, self.d)
+        return data.StructLayout(fields | {"data": chunk} | self._rest_field)
+
+    @property
+    def _rest_field(self) -> dict:
+        chunk = data.ArrayLayout(self.chunk_bits, self.d)
+        return {"rest": data.ArrayLayout(chunk, self.chunks - 1)} if self.whole else {}
 
     @functools.cached_property
     def value_layout(self) -> data.StructLayout:
@@ -116,6 +127,7 @@ class ProbabilityGeneratorParameters(Parameters):
                 "chunk": index(range(self.chunks)),
                 "last": FLAG,
             }
+            | self._rest_field
         )
 
 
@@ -181,6 +193,7 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
         busy = Signal()  # a head is in step 1
         left = Signal(range(p.rows + 1))  # its entries in the memory
         log2 = Signal(p.logarithm)
+        whole = Signal()
         # The head has ended when all entries are read, all requests are out and all responses have
         # come.
         pending = Signal(range(p.rows * p.chunks + 1))  # requests without a response
@@ -195,13 +208,15 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
                 left.eq(self.start.payload.count),
                 log2.eq(self.start.payload.log2),
             ]
+            if p.whole:
+                m.d.sync += whole.eq(self.start.payload.whole)
         with m.Elif(reading):
             m.d.sync += left.eq(left - 1)
         with m.If(ending):
             m.d.sync += busy.eq(0)
 
         entry = self._entries(m, reading)
-        idle = self._request(m, left, log2, entry, reading)
+        idle = self._request(m, left, log2, whole, entry, reading)
         m.d.comb += requested.eq(self.request.valid & self.request.ready)
         m.d.sync += pending.eq(pending + requested - passed)
 
@@ -223,6 +238,8 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
                 value.payload.data.eq(response.payload.data),
                 value.payload.chunk.eq(response.payload.chunk),
             ]
+            if p.whole:
+                m.d.comb += value.payload.rest.eq(response.payload.rest)
         return m
 
     def _entries(self, m: Module, reading: Signal):
@@ -248,7 +265,7 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
         # The ports' addresses are pointers, which begin at 0.
         return read.data
 
-    def _request(self, m: Module, left: Signal, log2: Signal, entry, reading: Signal) -> Value:
+    def _request(self, m: Module, left, log2, whole: Signal, entry, reading: Signal) -> Value:
         """Stages from an entry to its requests; returns whether they are empty."""
         p = self.parameters
         m.submodules.exp2 = exp2 = Exp2Fixed(p.exp2)
@@ -313,6 +330,10 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
             none.eq((found == 0) & p.skip),
             free["power"].eq(~valid["power"] | free["p"] | none),
         ]
+        if p.whole:
+            # The whole value at once, whatever p is: cycles of a prompt do not depend on data.
+            with m.If(whole):
+                m.d.comb += [last.eq(1), none.eq(0)]
         # One entry is requested chunk by chunk and blocks the stages before it.
         with m.If(free["p"]):
             m.d.sync += [

@@ -119,7 +119,7 @@ class TopickCore(Component[TopickCoreParameters]):
         refusing = Signal()  # a refused command is to be reported
         known = Signal()  # its number of kv heads is known
         stored = Signal()  # its rows of K and V are in memory
-        left = Signal(range(p.heads + 1))  # heads whose o has not left
+        left = Signal(range(p.heads * p.block + 1))  # heads whose o has not left, of each token
         groups = [LaneGroup(p) for _ in range(p.groups)]
         for number, group in enumerate(groups):
             m.submodules[f"group_{number}"] = group
@@ -128,6 +128,8 @@ class TopickCore(Component[TopickCoreParameters]):
                 group.tokens.eq(job.tokens),
                 group.threshold.eq(job.threshold),
             ]
+            if p.block > 1:
+                m.d.comb += group.whole.eq(job.block > 1)
         m.submodules.store = store = RowStore(p.row_store)
         wiring.connect(m, wiring.flipped(self.kv), store.kv)
         # Rows first, then heads: a query may need the new token's own rows.
@@ -145,11 +147,18 @@ class TopickCore(Component[TopickCoreParameters]):
         kv_heads = Signal(range(p.kv_heads + 1))
         refused = Signal()  # the command that is offered
         command = store.command
+        misfits = (offered.tokens == 0) | (offered.tokens > p.tokens) | p.order.misfits(offered)
+        token = job.tokens - 1
+        count = job.heads
+        if p.block > 1:
+            new = offered.block
+            misfits |= (new == 0) | (new > p.block) | (new > offered.tokens)
+            waiting = Signal(range(p.block))  # new tokens after the one that is stored
+            token = token - waiting
+            count = job.heads * job.block
         m.d.comb += [
-            refused.eq(
-                (offered.tokens == 0) | (offered.tokens > p.tokens) | p.order.misfits(offered)
-            ),
-            command.payload.token.eq(job.tokens - 1),
+            refused.eq(misfits),
+            command.payload.token.eq(token),
             command.payload.kv_heads.eq(kv_heads),
         ]
         # The command ends when the last head's output has been taken.
@@ -172,7 +181,9 @@ class TopickCore(Component[TopickCoreParameters]):
                     m.next = "IDLE"
             with m.State("COUNT"):
                 # One kv head a cycle: heads / group, rounded up.
-                m.d.sync += left.eq(job.heads)
+                m.d.sync += left.eq(count)
+                if p.block > 1:
+                    m.d.sync += waiting.eq(job.block - 1)
                 with m.If(covered >= job.heads):
                     m.next = "STORE"
                 with m.Else():
@@ -187,6 +198,11 @@ class TopickCore(Component[TopickCoreParameters]):
                 m.d.comb += known.eq(1)
                 with m.If(command.ready):
                     m.next = "ATTEND"
+                if p.block > 1:
+                    # A block's tokens are stored one after the other, as separate commands' are.
+                    with m.If(command.ready & (waiting != 0)):
+                        m.d.sync += waiting.eq(waiting - 1)
+                        m.next = "STORE"
             with m.State("ATTEND"):
                 # Heads run in the groups until every o has left.
                 m.d.comb += [known.eq(1), stored.eq(1)]
@@ -255,6 +271,9 @@ class TopickCore(Component[TopickCoreParameters]):
             m.d.sync += [query.eq(self.q.payload), held.eq(1)]
             # The query is constant while its margins pass the generator's stages.
             m.d.sync += waiting.eq(MARGIN_STAGES if p.pruning else 0)
+            if p.block > 1:
+                with m.If(job.block > 1):
+                    m.d.sync += waiting.eq(0)  # nothing is unknown of whole keys
         with m.Elif(waiting != 0):
             m.d.sync += waiting.eq(waiting - 1)
         with m.If(sending):
@@ -264,6 +283,7 @@ class TopickCore(Component[TopickCoreParameters]):
                 m.d.sync += [place.eq(0), chosen.eq(chosen + 1)]
                 with m.If(chosen == p.groups - 1):
                     m.d.sync += [chosen.eq(0), kv_head.eq(kv_head + 1)]
+        token = self._repeat(m, job, begin, sending, head, place, chosen, kv_head)
         with m.If(begin):
             m.d.sync += [head.eq(0), place.eq(0), chosen.eq(0), kv_head.eq(0)]
 
@@ -275,6 +295,8 @@ class TopickCore(Component[TopickCoreParameters]):
             sent.kv_head.eq(kv_head),
             *(getattr(sent, name).eq(getattr(query, name)) for name in ("q", "mantissa", "shift")),
         ]
+        if p.block > 1:
+            m.d.comb += sent.token.eq(token)
         if p.pruning:
             m.submodules.margin_generator = margins = MarginGenerator(p.margin_generator)
             m.d.comb += [
@@ -299,6 +321,27 @@ class TopickCore(Component[TopickCoreParameters]):
             ]
             with m.If(chosen == number):
                 m.d.comb += ready.eq(queue.i.ready)
+
+    def _repeat(self, m, job, begin, sending, head, place, chosen, kv_head) -> Value:
+        """In a block: heads whose kv heads run side by side come for each token; returns the token.
+
+        When the kv heads of all groups have had a query of each of their heads, these come again
+        for the next token, and the next kv heads after the last one.
+        """
+        p = self.parameters
+        if p.block == 1:
+            return job.tokens - 1
+        first = Signal.like(head)  # of these heads
+        waiting = Signal(range(p.block))  # new tokens after this one
+        ends = (place + 1 == job.group) & (chosen == p.groups - 1) | (head + 1 == job.heads)
+        with m.If(sending & ends):
+            m.d.sync += [waiting.eq(job.block - 1), first.eq(head + 1)]
+            with m.If(waiting != 0):
+                again = [head.eq(first), place.eq(0), chosen.eq(0), kv_head.eq(kv_head)]
+                m.d.sync += [waiting.eq(waiting - 1), first.eq(first), *again]
+        with m.If(begin):
+            m.d.sync += [waiting.eq(self.command.payload.block - 1), first.eq(0)]
+        return job.tokens - 1 - waiting
 
     def _collect(self, m: Module, groups: list[LaneGroup], left: Signal) -> None:
         """The groups' o, one at a time."""

@@ -31,7 +31,7 @@ class WeightedSums(Component[LaneLayouts]):
             "chunk": wire_in(index(range(p.chunks))),
             "p": wire_in(p.probability_bits),
             "last": wire_in(1),
-            "products": wire_in(data.ArrayLayout(signed(p.operand_bits + p.chunk_bits), p.d)),
+            "products": wire_in(data.ArrayLayout(signed(p.product_bits), p.d)),
             "free": wire_out(1, "No sum is lost if the pipeline advances."),
             "o": stream_out(p.sum_layout),
         }
@@ -59,14 +59,16 @@ class WeightedSums(Component[LaneLayouts]):
             m.d.sync += mass.eq((mass & ~first.replicate(len(mass))) + probability)
         sums = zip(self.o.payload.o, self.products, strict=True)
         for number, (total, product) in enumerate(sums):
-            # | sign | product | 0 … 0, `unknown` of them |
+            # | sign | product | 0 … 0, `unknown` of them |, of a chunk's bits at the lowest end;
+            # at the highest of an element's, the first chunk's product, or a whole one's, is right.
             aligned = Signal(signed(width), name=f"aligned_{number}")
             # Partial products have the weight of their chunk; shifts by constants are wires and a
             # multiplexer.
             with m.Switch(chunk):
                 for which in range(p.chunks):
                     with m.Case(which):
-                        m.d.comb += aligned.eq(product << p.unknown(which))
+                        left = p.unknown(which) + p.chunk_bits - p.multiplied_bits
+                        m.d.comb += aligned.eq(product << left if left >= 0 else product >> -left)
             with m.If(self.advance & valid):
                 m.d.sync += total.eq((total & ~first.replicate(width)).as_signed() + aligned)
         return m

@@ -9,12 +9,13 @@ import numpy as np
 from golden.algorithms.topick.quantise import quantise, scale_for
 from golden.topick.pe_lane import Head, LaneSizes, chunk_of
 from golden.trace import Trace
-from hw.topick.core_parameters import TokenWork, TopickCoreParameters
+from hw.topick.core_parameters import TopickCoreParameters
+from hw.topick.core_work import TokenWork, queries_in_order
 from sim.core import payload
 from sim.core.memory import FASTEST, Memory, MemoryTiming
 from sim.core.stimulus import Outcome, Stimulus
 from sim.core.streams import Streams
-from sim.testbenches.decode import random_misfit, rows_in_turn
+from sim.testbenches.decode import random_heads, random_misfit, rows_in_turn
 from sim.testbenches.memory import NAME, memory_of
 from sim.testbenches.operands import vectors_by_name
 from sim.testbenches.strategies import sometimes
@@ -59,27 +60,54 @@ class Jobs:
         All heads have the first one's threshold. With another `group` than len(heads) / len(k)
         the last group is smaller.
         """
-        first = heads[0]
-        tokens, group = first.tokens, group or len(heads) // len(k)
+        return self._add([heads], np.asarray(k)[:, None], np.asarray(v)[:, None], group)
+
+    def add_block(
+        self,
+        heads: Sequence[Sequence[Head]],
+        k: np.ndarray,
+        v: np.ndarray,
+        group: int | None = None,
+    ) -> list[HeadWork]:
+        """A job of several new tokens, a block of a prompt: the heads of each, ``k`` and ``v [kv
+        heads, new tokens, d]``. Its work is in the order of the queries."""
+        return self._add(heads, k, v, group)
+
+    def _add(
+        self, heads: Sequence[Sequence[Head]], k: np.ndarray, v: np.ndarray, group: int | None
+    ) -> list[HeadWork]:
+        p, first, new, count = self.parameters, heads[0][0], len(heads), len(heads[0])
+        begin, group = first.tokens - 1, group or count // len(k)
         # Codes of another sequence must not change after the heads of earlier jobs saw them.
-        self._cache = self._cache.copy() if tokens == 1 else self._cache
-        self._cache[:, : len(k), tokens - 1] = k, v
-        number, count = len(self.work), len(heads)
-        numbers = {"tokens": tokens, "heads": count, "group": group, "threshold": first.threshold}
+        self._cache = self._cache.copy() if begin == 0 else self._cache
+        self._cache[:, : len(k), begin : begin + new] = k, v
+        number = len(self.work)
+        numbers = {"tokens": begin + new, "heads": count, "group": group}
+        numbers |= {"threshold": first.threshold} | self._block(new)
         self._inputs.add("command", number, numbers)
-        self._inputs.add("kv", number, {"": rows_in_turn(k, v)})
-        q = {name: np.array([getattr(head, name) for head in heads]) for name in QUERY}
+        rows = rows_in_turn(np.swapaxes(k, 0, 1), np.swapaxes(v, 0, 1))  # token by token
+        self._inputs.add("kv", number, {"": rows})
+        order = queries_in_order(p.groups, count, group, new)
+        made = [heads[token][number] for token, number in order]
+        q = {name: np.array([getattr(head, name) for head in made]) for name in QUERY}
         self._inputs.add("q", number, q)
+        # Of a block nothing is pruned, whatever the threshold is.
+        threshold = (1 << p.threshold_bits) - 1 if new > 1 else first.threshold
         self.work.append([])
-        for number, head in enumerate(heads):
-            rows = self._cache[:, number // group, :tokens]
-            coded = dataclasses.replace(head, threshold=first.threshold, exempt=True)
-            self.work[-1].append(HeadWork(number, number // group, coded, *rows))
+        for (token, number), head in zip(order, made, strict=True):
+            rows = self._cache[:, number // group, : begin + token + 1]
+            coded = dataclasses.replace(head, threshold=threshold, exempt=True)
+            self.work[-1].append(HeadWork(number, number // group, coded, *rows, new > 1))
         return self.work[-1]
 
-    def add_refused(self, tokens: int, heads: int, group: int) -> None:
+    def _block(self, new: int) -> dict[str, int]:
+        """The command's field for the number of new tokens, if it has one."""
+        return {"block": new} if self.parameters.block > 1 else {}
+
+    def add_refused(self, tokens: int, heads: int, group: int, block: int = 1) -> None:
         """A job that does not fit, which has no rows."""
         numbers = {"tokens": tokens, "heads": heads, "group": group, "threshold": 0}
+        numbers |= self._block(block)
         self._inputs.add("command", len(self.work), numbers)
         self.work.append([])
 
@@ -96,7 +124,7 @@ class Jobs:
         return (tokens + shared - 1 - lane % shared) // shared
 
     def heads_of(self, lane: int, job: list[HeadWork]) -> list[HeadWork]:
-        """The heads of a job that the lane takes part in, in its order."""
+        """The heads of a job, or queries of a block, that the lane takes part in, in its order."""
         p = self.parameters
         return [h for h in job if h.kv_head % p.groups == lane // p.lanes_per_head]
 
@@ -106,12 +134,15 @@ class Jobs:
         first = first_transactions(work)
         outputs, owners, room = {}, {}, {}
         for lane in range(p.lanes):
-            beats = []
+            beats, whole = [], 0
             for transaction, job in zip(first, work, strict=False):
                 if not job and lane == 0:
                     beats.append((transaction, 1))
                 for head in self.heads_of(lane, job):
                     tokens = self.rows_of(lane, head.head.tokens)
+                    if head.whole:  # nothing is decided
+                        whole += tokens
+                        continue
                     beats.append((transaction + head.number, tokens))
             owner = np.repeat(*np.array(beats or [(0, 0)], np.int64).T)
             outputs[f"report__{lane}"] = np.zeros(
@@ -122,7 +153,7 @@ class Jobs:
                 name = f"observed__{lane}"
                 outputs[name] = np.zeros((0, payload.words(p.lane.observed_layout)), np.uint32)
                 owners[name] = owner[:0]
-                room[name] = len(owner) * self.sizes.chunks
+                room[name] = len(owner) * self.sizes.chunks + whole
         owners["o"] = np.array(
             [of + n for of, job in zip(first, work, strict=False) for n in range(len(job))],
             np.int64,
@@ -133,12 +164,7 @@ class Jobs:
             outputs=outputs,
             transaction_of=owners,
             transactions=first[-1],
-            cycles=p.cycles(
-                [
-                    TokenWork(job[0].head.tokens, len(job), job[-1].kv_head + 1) if job else None
-                    for job in work
-                ]
-            ),
+            cycles=p.cycles([work_of(job) for job in work]),
             notes=notes,
             memories=self.memories(),
             room=room,
@@ -172,6 +198,15 @@ class Jobs:
             )
             for lane in range(p.lanes)
         }
+
+
+def work_of(job: Sequence[HeadWork]) -> TokenWork | None:
+    """A job's work, for the formula of cycles."""
+    if not job:
+        return None
+    first, last = job[0], job[-1]
+    new = last.head.tokens - first.head.tokens + 1
+    return TokenWork(last.head.tokens, len(job) // new, last.kv_head + 1, new)
 
 
 def first_transactions(work: Sequence[Sequence[HeadWork]]) -> list[int]:
@@ -225,7 +260,7 @@ def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -
     tokens = longest = 0
     while left > 0:
         if sometimes(rng, 0.1):
-            jobs.add_refused(*random_misfit(p, p.tokens, rng))
+            jobs.add_refused(*random_refused(p, rng))
             left -= 1
             continue
         if tokens == longest:
@@ -234,31 +269,48 @@ def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -
             count = int(rng.integers(1, p.heads + 1))
             group = int(rng.integers(-(-count // p.kv_heads), count + 1))
             kind = ("extreme", "any scale", "equal", "any", "any", "any")[int(rng.integers(0, 6))]
-        tokens += 1
+        new = 1
+        most = min(p.block, longest - tokens, left // count)
+        if most > 1 and sometimes(rng, 0.6):
+            new = int(rng.integers(2, most + 1))
+        tokens += new
         kv_heads = -(-count // group)
-        k, v = rng.integers(low, high + 1, (2, kv_heads, p.d))
+        k, v = rng.integers(low, high + 1, (2, kv_heads, new, p.d))
         if kind == "extreme":
             k, v = (rng.choice([low, high, 0, -1], k.shape) for _ in range(2))
         elif kind == "equal":
             k[:] = 1
         threshold = float(rng.choice([0.3, 0.1, 0.03, codable(p.lane, 1e-3), 0.0, 0.9]))
-        made = []
-        for _ in range(min(count, left)):
+        made: list[list[Head]] = [[] for _ in range(new)]
+        for number in range(min(count * new, left)):
             q = rng.integers(low, high + 1, p.d) >> rng.integers(0, p.bits)
             if kind == "extreme":
                 q = rng.choice([low, high, 0, -1], p.d)
             c = float(rng.choice([0.3, 2.0, 8.0, 64.0])) / spread
-            head = coded_head(p.lane, q, c, threshold, tokens)
+            head = coded_head(p.lane, q, c, threshold, tokens - new + 1 + number % new)
             if kind == "any scale":
                 codes = rng.integers(0, 1 << p.scale_bits), rng.integers(0, 1 << p.shift_bits)
                 head = dataclasses.replace(head, mantissa=int(codes[0]), shift=int(codes[1]))
-            made.append(head)
-        kv_heads = -(-len(made) // group)
-        jobs.add(made, k[:kv_heads], v[:kv_heads], group)
-        left -= count
+            made[number % new].append(head)
+        kv_heads = -(-len(made[0]) // group)
+        rows = k[:kv_heads], v[:kv_heads]
+        if new > 1:
+            jobs.add_block(made, *rows, group)
+        else:
+            jobs.add(made[0], *(x[:, 0] for x in rows), group)
+        left -= count * new
         if sometimes(rng, 0.02):
             tokens = longest
     return jobs
+
+
+def random_refused(p: TopickCoreParameters, rng: np.random.Generator) -> tuple[int, ...]:
+    """Numbers of a job that does not fit, see :meth:`Jobs.add_refused`."""
+    if p.block == 1 or sometimes(rng, 0.5):
+        return random_misfit(p, p.tokens, rng)
+    tokens, (heads, group) = int(rng.integers(1, p.tokens + 1)), random_heads(p, rng)
+    end = 1 << p.block.bit_length()
+    return tokens, heads, group, int(rng.choice([0, *range(min(p.block, tokens) + 1, end)]))
 
 
 def real_jobs(
@@ -289,20 +341,28 @@ def real_jobs(
     )
     jobs = Jobs(p, (k[:, : first - 1], v[:, : first - 1]))
     threshold = codable(p.lane, threshold)
-    left = heads
-    for job in range(count):
-        n = first + job % (tokens - first + 1)
-        made = []
-        for number in range(min(len(q), left)):
-            row = q[number, n - 1]
-            part = scale_for(np.abs(row).max(), p.bits)
-            c = float(part * parts[0][number // group] * scale)
-            codes = quantise(row, part, p.bits)
-            made.append(coded_head(p.lane, codes, c, threshold, n))
-        rows = slice(-(-len(made) // group)), n - 1
-        jobs.add(made, k[rows], v[rows], group)
-        left -= len(made)
-    again = ", repeated" if count > tokens - first + 1 else ""
+    left, done, length = heads, 0, tokens - first + 1
+
+    def head_of(number: int, n: int) -> Head:
+        row = q[number, n - 1]
+        part = scale_for(np.abs(row).max(), p.bits)
+        c = float(part * parts[0][number // group] * scale)
+        return coded_head(p.lane, quantise(row, part, p.bits), c, threshold, n)
+
+    while done < count:
+        n, some = first + done % length, range(min(len(q), left))
+        # Blocks of a prompt and tokens in turn, if the core has blocks.
+        new = 1
+        if p.block > 1 and len(jobs.work) % 2 == 0:
+            new = max(1, min(p.block, length - done % length, left // len(q)))
+        made = [[head_of(number, n + token) for number in some] for token in range(new)]
+        rows = slice(-(-len(some) // group)), slice(n - 1, n - 1 + new)
+        if new > 1:
+            jobs.add_block(made, k[rows], v[rows], group)
+        else:
+            jobs.add(made[0], k[rows][:, 0], v[rows][:, 0], group)
+        done, left = done + new, left - new * len(some)
+    again = ", repeated" if count > length else ""
     notes.append(
         f"Heads of {first} to {tokens} tokens{again}, quantised to {p.bits} bits; threshold"
         f" {threshold:.2g}."

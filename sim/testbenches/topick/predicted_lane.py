@@ -8,6 +8,7 @@ from sim.testbenches.topick.predicted_parts import (
     HeadNumbers,
     LateDenominator,
     MemorySchedule,
+    RowControl,
 )
 
 Decided = tuple[int, int, int, bool]
@@ -17,14 +18,25 @@ TO_DECISION, TO_RESULT = 5, 8
 
 
 class LaneControl:
-    """A lane with its order of tokens, generator and memory port."""
+    """A lane with its order of tokens, generator and memory port.
 
-    def __init__(self, p: TopickCoreParameters, memory: MemorySchedule, decided: list[Decided]):
+    whole
+        It takes whole rows from its buffer, for a block of a prompt.
+    """
+
+    def __init__(
+        self,
+        p: TopickCoreParameters,
+        memory: MemorySchedule,
+        decided: list[Decided],
+        whole: bool = False,
+    ):
+        self._whole, self.rows = whole, RowControl(memory, p.lane.chunks)
         self._memory, self._decided = memory, decided
         rows = p.buffer_tokens // p.lanes_per_head
         self._buffer = BufferControl(memory, rows, p.lanes_per_head) if rows else None
         self._chunks, self._entries, self._pruning = p.lane.chunks, p.entries, p.pruning
-        self._last = self._chunks - 1
+        self._last = 0 if whole else self._chunks - 1
         # Requests.
         self._waiting: deque[int] = deque()  # tokens
         self._chunk = 0  # of the baseline's next request
@@ -79,12 +91,17 @@ class LaneControl:
         clears
             The buffer forgets the chunks of K, of V.
         """
-        if self._buffer is None and self._offered is None:
+        self.rows.step(cycle)
+        if self._buffer is None and self._offered is None and not self._whole:
             self._offered = self._memory.response(cycle)
         stored, ended = self._report(cycle, head, denominator)
         passed, ends = self._take(head, denominator, taken)
         room, sent = True, self._sent
-        if self._buffer is not None:
+        if self._whole:
+            room = sent is None or self._offered is None
+            if self._offered is None:
+                self._offered = sent
+        elif self._buffer is not None:
             room, self._offered = self._buffer.step(cycle, self._offered, sent, clears)
         elif sent is not None:
             self._memory.request(cycle, sent)
@@ -145,7 +162,8 @@ class LaneControl:
         else:
             new = head.limb[chunk][token], head.units[chunk][token]
             denominator.change(cycle, new, None)
-        self._decided.append((head.number, token, chunk, keeps))
+        if not self._whole:
+            self._decided.append((head.number, token, chunk, keeps))
         if keeps:
             self.kept += 1
         return ((head, token) if keeps else None), last
@@ -195,7 +213,8 @@ class LaneControl:
         requested = self._value is not None and port_is_free
         last = self._value_chunk == self._last
         value_free = self._value is None or (port_is_free and last)
-        none = self._pruning and self._power is not None and self._power[0].skipped[self._power[1]]
+        none = self._pruning and not self._whole
+        none = none and self._power is not None and self._power[0].skipped[self._power[1]]
         power_free = self._power is None or value_free or none
         minus_free = self._minus is None or power_free
         entry_free = self._entry is None or minus_free

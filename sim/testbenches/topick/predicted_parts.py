@@ -18,13 +18,18 @@ from sim.core.memory import MemoryTiming
 
 @dataclass(frozen=True, eq=False)
 class HeadWork:
-    """A head of a job: its codes, and the codes of the kv head's rows, ``[tokens, d]``."""
+    """A head of a job: its codes, and the codes of the kv head's rows, ``[tokens, d]``.
+
+    whole
+        It is a query of a block of a prompt, of the last token that it sees.
+    """
 
     number: int
     kv_head: int
     head: Head
     k: np.ndarray
     v: np.ndarray
+    whole: bool = False
 
 
 class MemorySchedule:
@@ -126,6 +131,31 @@ class LateDenominator:
             index = (self._units << fraction >> exponent) - (1 << fraction)
             exponent += (self._number - 1) * limb
             self.log2 = (exponent << fraction) + self._table[index]
+
+
+class RowControl:
+    """The loads of :class:`hw.topick.row_buffer.RowBuffer`."""
+
+    def __init__(self, memory: MemorySchedule, chunks: int):
+        self._memory, self._chunks = memory, chunks
+        self._asking = self._pending = 0
+
+    @property
+    def ready(self) -> bool:
+        """All has been loaded."""
+        return not (self._asking or self._pending)
+
+    def load(self, rows: int) -> None:
+        self._asking = 2 * self._chunks * rows
+
+    def step(self, cycle: int) -> None:
+        """A cycle before that in which a load is accepted, or of a load."""
+        if self._pending and self._memory.response(cycle) is not None:
+            self._pending -= 1
+        if self._asking:
+            self._memory.request(cycle, ())
+            self._asking -= 1
+            self._pending += 1
 
 
 class BufferControl:

@@ -75,22 +75,26 @@ class CorePrediction:
     def _job(self, job: Sequence[HeadWork], cycle: int, found: Prediction) -> int:
         """From the cycle in which a job is accepted to the cycle of its last sums."""
         p = self._p
-        tokens, kv_heads = job[0].head.tokens, job[-1].kv_head + 1
-        # The kv heads are counted; the store writes a chunk a cycle.
+        kv_heads, whole = job[-1].kv_head + 1, job[0].whole
+        # The kv heads are counted; the store writes a chunk a cycle, one new token after another.
         cycle += 2 + kv_heads
+        new = range(job[0].head.tokens - 1, job[-1].head.tokens)
         writes = 2 * kv_heads * p.lane.chunks
         for head in range(kv_heads):
-            lane = head % p.groups * p.lanes_per_head + (tokens - 1) % p.lanes_per_head
-            self._memories[lane].number += 2 * p.lane.chunks
-        stored = cycle + writes + 3
+            for token in new:
+                lane = head % p.groups * p.lanes_per_head + token % p.lanes_per_head
+                self._memories[lane].number += 2 * p.lane.chunks
+        stored = cycle + (writes + 3) * len(new)
         heads = [HeadNumbers(work, self._sizes, p) for work in job]
         size = p.lanes_per_head
         groups = [
-            GroupControl(p, self._memories[n : n + size], found.decided[n : n + size])
+            GroupControl(p, self._memories[n : n + size], found.decided[n : n + size], job)
             for n in range(0, p.lanes, size)
         ]
         queries = deque(heads)
-        wait = MARGIN_STAGES + 1 if p.pruning else 1  # cycles from a query to its margins
+        wait = (
+            MARGIN_STAGES + 1 if p.pruning and not whole else 1
+        )  # cycles from a query to its margins
         sending = cycle + wait
         left, leaving = len(job), -1
         while True:
@@ -120,9 +124,18 @@ class CorePrediction:
 class GroupControl:
     """The lanes of a head."""
 
-    def __init__(self, p: TopickCoreParameters, memories: list[MemorySchedule], decided: list):
+    def __init__(
+        self,
+        p: TopickCoreParameters,
+        memories: list[MemorySchedule],
+        decided: list,
+        job: Sequence[HeadWork],
+    ):
         self._p, self._sizes = p, sizes_of(p.lane)
-        self._lanes = [LaneControl(p, *of) for of in zip(memories, decided, strict=True)]
+        self._whole, self._tokens = job[0].whole, job[-1].head.tokens
+        self._filled = -1  # the kv head whose rows are in the buffers
+        pairs = zip(memories, decided, strict=True)
+        self._lanes = [LaneControl(p, *of, self._whole) for of in pairs]
         self._denominator = LateDenominator(self._sizes, p.dag.latency)
         self.queries: deque[HeadNumbers] = deque()
         self.leaving: deque[HeadNumbers] = deque()  # heads whose sums have not left
@@ -146,6 +159,7 @@ class GroupControl:
             Heads may begin.
         """
         p, lanes = self._p, self._lanes
+        loading = stored and self._whole and self._can_load()
         starting = stored and self._scored is None and self._can_start()
         handing = (
             self._waiting is not None
@@ -171,6 +185,8 @@ class GroupControl:
             self._turn = (turn + 1) % len(lanes)
             self._joined = self._turn == 0
 
+        if loading:
+            self._load()
         if scoring_ends:
             self._finish_scores()
         elif handing:
@@ -194,23 +210,39 @@ class GroupControl:
             values, self._value_head = kv_head != self._value_head, kv_head
         return keys, values
 
-    def _rows(self, head: HeadNumbers) -> list[int]:
+    def _can_load(self) -> bool:
+        """The next query's rows are in none of the buffers, and no other rows are in use."""
+        free = self._scored is None and self._waiting is None
+        free = free and not any(lane.busy for lane in self._lanes)
+        return bool(self.queries) and self.queries[0].work.kv_head != self._filled and free
+
+    def _load(self) -> None:
+        self._filled = self.queries[0].work.kv_head
+        for lane, rows in zip(self._lanes, self._rows(self._tokens), strict=True):
+            lane.rows.load(rows)
+
+    def _rows(self, tokens: int) -> list[int]:
         size = len(self._lanes)
-        return [len(range(lane, head.tokens, size)) for lane in range(size)]
+        return [len(range(lane, tokens, size)) for lane in range(size)]
 
     def _can_start(self) -> bool:
         if not self.queries:
             return False
+        here = self.queries[0].work.kv_head == self._filled
+        if self._whole and not (here and all(lane.rows.ready for lane in self._lanes)):
+            return False
         return all(
             not rows or (not lane.undecided and lane.level + rows <= self._p.rows)
-            for lane, rows in zip(self._lanes, self._rows(self.queries[0]), strict=True)
+            for lane, rows in zip(self._lanes, self._rows(self.queries[0].tokens), strict=True)
         )
 
     def _start(self) -> None:
         head = self._scored = self.queries.popleft()
         size, newest = len(self._lanes), head.tokens - 1
         self._settling = -1
-        for number, (lane, rows) in enumerate(zip(self._lanes, self._rows(head), strict=True)):
+        for number, (lane, rows) in enumerate(
+            zip(self._lanes, self._rows(head.tokens), strict=True)
+        ):
             if rows:
                 self._open.add(number)
                 order = token_order(rows, newest % size == number, number == 0)

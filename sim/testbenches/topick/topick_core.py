@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from golden.topick.pe_lane import PeLane
-from golden.topick.topick_core import attend, must_keep, read_on, replay
+from golden.topick.topick_core import attend, must_keep, read_on, replay, replay_whole
 from hw.topick.core_parameters import TopickCoreParameters
 from sim.core import payload
 from sim.core.stimulus import Mismatch, Stimulus
@@ -87,12 +87,19 @@ def _drawn(stimulus: CoreStimulus) -> bool:
 def decisions_of(
     stimulus: CoreStimulus, got: dict, layouts: dict, cycles_of: dict
 ) -> tuple[list[Mismatch], list[list[HeadDecisions]]]:
-    """The core's decisions on each job's heads, and every way in which their beats are wrong."""
+    """The core's decisions on each job's heads, and every way in which their beats are wrong.
+
+    A block of a prompt has no beats: all of its tokens are kept.
+    """
     jobs = stimulus.jobs
     work = stimulus.work
     decisions = [
         [HeadDecisions(*np.zeros((3, h.head.tokens), np.int64)) for h in job] for job in work
     ]
+    for job, made in zip(work, decisions, strict=True):
+        for head, decided in zip(job, made, strict=True):
+            if head.whole:
+                decided.read[:], decided.kept[:] = jobs.sizes.chunks, 1
     found = _counts(stimulus, got, cycles_of)
     if found:
         return found, decisions
@@ -106,6 +113,8 @@ def decisions_of(
                 found += _refused(beats, at, first[number])
                 at += 1
             for head in jobs.heads_of(lane, job):
+                if head.whole:
+                    break
                 rows = jobs.rows_of(lane, head.head.tokens)
                 part = {key: column[at : at + rows] for key, column in beats.items()}
                 found += _decided(jobs, lane, head, part, at, decisions[number][head.number])
@@ -191,16 +200,25 @@ def mismatches(
     for first, job, decided in zip(first_transactions(work), work, decisions, strict=False):
         numbers = beats["head"][at : at + len(job)].astype(int)
         last = beats["last"][at : at + len(job)]
-        if sorted(numbers) != list(range(len(job))):
-            found.append(Mismatch("o", at, at, "head", "each head once", str(numbers.tolist())))
+        place = {_label(p, work): number for number, work in enumerate(job)}
+        tokens = beats["token"][at : at + len(job)].astype(int) if p.block > 1 else 0 * numbers
+        labels = list(zip(tokens.tolist(), numbers.tolist(), strict=True))
+        if sorted(labels) != sorted(place):
+            found.append(Mismatch("o", at, at, "head", "each head once", str(labels)))
             return found
         if (last != (np.arange(len(job)) == len(job) - 1)).any():
             found.append(Mismatch("o", at, at, "last", len(job) - 1, str(np.flatnonzero(last))))
-        for beat, number in enumerate(numbers, at):
+        for beat, label in enumerate(labels, at):
+            number = place[label]
             head, made = job[number], decided[number]
             found += _head(jobs, head, made, sums[beat], first + number, beat, int(cycles[beat]))
         at += len(job)
     return found
+
+
+def _label(p: TopickCoreParameters, work: HeadWork) -> tuple[int, int]:
+    """What an output says whose it is: token and head; 0 and the head of a core without blocks."""
+    return (work.head.tokens - 1 if p.block > 1 else 0), work.number
 
 
 def _head(
@@ -287,13 +305,21 @@ def _replayed(
             rows, part = jobs.rows_of(lane, work.head.tokens), slice(share, None, shared)
             if rows == 0:
                 continue
-            number, made = transaction + work.number, decided[work.number]
             is_newest = (work.head.tokens - 1) % shared == share
+            flags = {"newest": is_newest, "first": share == 0}
+            if work.whole:
+                observed, at = seen[at : at + rows], at + rows
+                try:
+                    replay_whole(model, rows, observed, **flags)
+                except ValueError as error:
+                    what = "tag", "the order of requests", str(error)
+                    return [Mismatch(name, transaction, at, *what)]
+                continue
+            number, made = transaction + work.number, decided[work.number]
             head = dataclasses.replace(work.head, tokens=rows, exempt=is_newest)
             count = int(made.read[part].sum())
             observed = seen[at : at + count]
             cycle = int(cycles[min(at, len(cycles) - 1)]) if len(cycles) else None
-            flags = {"newest": is_newest, "first": share == 0}
             try:
                 replayed = replay(model, head, work.k[part], observed, jobs.sizes, **flags)
             except ValueError as error:
