@@ -48,7 +48,7 @@ class TopickAttention(RtlAttention[TopickCoreParameters]):
     The host quantises K and V as the algorithm does (``QuantisedCache``): where that changes the
     codes of earlier rows, it writes them to the memories again before the step. In a simulation the
     decisions, their order and the cycles are those predicted. The ``votes`` of ``steps`` are the
-    query heads that kept a token.
+    query heads that kept a token; in a block of a prompt all do.
     """
 
     block = "topick.topick_core"
@@ -56,7 +56,9 @@ class TopickAttention(RtlAttention[TopickCoreParameters]):
     def __init__(self, run: LayerRun, threshold: float = THRESHOLD):
         parameters = run.parameters(TopickCoreParameters)
         self._jobs = Jobs(parameters)
-        sums = "tokens in view", "chunks of all keys", "chunks of keys read", "tokens kept"
+        sums = ["tokens in view", "chunks of all keys", "chunks of keys read", "tokens kept"]
+        if parameters.block > 1:
+            sums += ["chunks of blocks by tokens", "chunks read by blocks"]
         super().__init__(run, self._jobs.memories(), sums)
         self._threshold = self.settings["threshold"] = threshold
         self._cache = QuantisedCache(parameters.bits, CALIBRATION, HEADROOM)
@@ -65,48 +67,84 @@ class TopickAttention(RtlAttention[TopickCoreParameters]):
         self._prediction = CorePrediction(parameters, run.timing) if drawn else None
         shortest, longest = run.timing.latency
         self._latency = (shortest + longest) // 2
-        self._unpruned = 0
+        self._unpruned = self._stored_again = 0
 
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        p, bits, cache = self._p, self._p.bits, self._cache
-        token, (kv_heads, d) = len(self.cycles), k.shape
-        group = len(q) // kv_heads
-        fill = ((0, 0), (0, p.d - d))
-        cache.append(k[:, None], v[:, None])
-        codes = np.pad(np.stack([cache.k, cache.v]), ((0, 0), (0, 0), *fill))
-        if cache.rewritten:
-            self._jobs.rewrite(*codes[:, :, :-1])
-            for name, words in self._jobs.contents().items():
-                self._session.write_rows(name, 0, words)
-        k_codes, v_codes = codes[:, :, -1]
-        k_scale, v_scale = cache.k_scale, cache.v_scale
-        q_scale = scale_for(np.abs(q).max(axis=1), bits)
-        q_codes = np.pad(quantise(q, q_scale[:, None], bits), fill)
-        c = q_scale * np.repeat(k_scale, group) / np.sqrt(d)
-        heads = [
-            coded_head(p.lane, codes, float(each), self._threshold, token + 1)
-            for codes, each in zip(q_codes, c, strict=True)
+        return self._run(q[:, None], k[:, None], v[:, None])[:, 0]
+
+    def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """A run of tokens, in blocks as long as the core takes them."""
+        block = self._p.block
+        parts = [
+            self._run(*(x[:, first : first + block] for x in (q, k, v)))
+            for first in range(0, q.shape[1], block)
         ]
-        self._jobs.add(heads, k_codes, v_codes)
-        self._unpruned += p.cycles([TokenWork(token + 1, len(q), kv_heads)], self._latency)
-        stimulus = self._jobs.stimulus([], since=token)
+        return np.concatenate(parts, axis=1)
+
+    def _run(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """A command: a token, or a block of a prompt; q, k, v and the result [heads, tokens, d]."""
+        p, bits = self._p, self._p.bits
+        token, (kv_heads, new, d) = len(self.cycles), k.shape
+        group = len(q) // kv_heads
+        self._store(k, v)
+        fill = ((0, 0), (0, 0), (0, p.d - d))
+        k_codes, v_codes = (np.pad(x[:, token:], fill) for x in (self._cache.k, self._cache.v))
+        k_scale, v_scale = self._cache.k_scale, self._cache.v_scale
+        q_scale = scale_for(np.abs(q).max(axis=2), bits)
+        q_codes = np.pad(quantise(q, q_scale[..., None], bits), fill)
+        c = q_scale * np.repeat(k_scale, group)[:, None] / np.sqrt(d)
+        heads = [
+            [
+                coded_head(p.lane, codes, float(each), self._threshold, token + n + 1)
+                for codes, each in zip(q_codes[:, n], c[:, n], strict=True)
+            ]
+            for n in range(new)
+        ]
+        if new > 1:
+            self._jobs.add_block(heads, k_codes, v_codes)
+        else:
+            self._jobs.add(heads[0], k_codes[:, 0], v_codes[:, 0])
+        work = [TokenWork(token + n + 1, len(q), kv_heads) for n in range(new)]
+        self._unpruned += p.cycles(work, self._latency)
+        stimulus = self._jobs.stimulus([], since=len(self._jobs.work) - 1)
         expected = {name: len(beats) for name, beats in stimulus.outputs.items()}
+        # A block's cycles count with its last token.
+        self.cycles += [0] * (new - 1)
         outcome = self._rtl(token, stimulus.inputs, expected)
-        sums = self._attended(outcome, len(q))
-        total = np.maximum(sums[:, -1:], 1)
-        o = sums[:, :d] / total * np.repeat(v_scale, group)[:, None]
+        sums = self._attended(outcome, len(q), token, new)
+        o = sums[..., :d] / np.maximum(sums[..., -1:], 1)
+        o *= np.repeat(v_scale, group)[:, None, None]
         rows = [q]
-        rows += [x[:, :d] * s[:, None] for x, s in ((k_codes, k_scale), (v_codes, v_scale))]
-        self.rows = kv_heads * (token + 1)
+        rows += [x[..., :d] * s[:, None, None] for x, s in ((k_codes, k_scale), (v_codes, v_scale))]
+        self.rows = kv_heads * (token + new)
         self._submit(partial(self._finish, token, stimulus, outcome, [*rows, o]))
         return o.astype(np.float32)
 
-    def _attended(self, outcome: Outcome, heads: int) -> np.ndarray:
-        """The RTL's sums by head, as integers, ``total`` the last."""
+    def _store(self, k: np.ndarray, v: np.ndarray) -> None:
+        """Quantise new rows [kv heads, tokens, d], a block's with the scale that it ends with.
+
+        Where that changes the codes of earlier rows, write these to the memories again.
+        """
+        cache, first = self._cache, len(self._cache)
+        changed = False
+        while (done := len(cache) - first) < k.shape[1]:
+            cache.append(k[:, done:], v[:, done:])
+            changed |= bool(cache.rewritten)
+        if not (changed and first):
+            return
+        fill = ((0, 0), (0, 0), (0, self._p.d - k.shape[2]))
+        self._jobs.rewrite(*(np.pad(x[:, :first], fill) for x in (cache.k, cache.v)))
+        for name, words in self._jobs.contents().items():
+            self._session.write_rows(name, 0, words)
+        self._stored_again += first
+
+    def _attended(self, outcome: Outcome, heads: int, token: int, new: int) -> np.ndarray:
+        """The RTL's sums by head and new token, as integers, ``total`` the last."""
         p = self._p
         beats = payload.unpack(self._design.outputs["o"], outcome.outputs["o"])
-        o = np.empty((heads, p.d + 1), np.int64)
-        o[beats["head"].astype(int)] = sums_of(p, beats)
+        tokens = beats["token"].astype(int) - token if p.block > 1 else 0
+        o = np.empty((heads, new, p.d + 1), np.int64)
+        o[beats["head"].astype(int), tokens] = sums_of(p, beats)
         return o
 
     def _finish(
@@ -131,12 +169,30 @@ class TopickAttention(RtlAttention[TopickCoreParameters]):
         self._refuse(token, found)
         if self._check:
             self.bits += len(outcome.outputs["o"]) * payload.width(layouts["o"])
-        [job] = decisions
-        self._count(job)
-        kv_heads = len(rows[1])
-        kept = np.stack([head.kept for head in job]).reshape(kv_heads, -1, token + 1)
-        positions = np.repeat(np.arange(token + 1)[None], kv_heads, axis=0)
-        self._record(rows, positions, kept.sum(axis=1))
+        [work], [job] = stimulus.work, decisions
+        (heads, new, _), kv_heads = rows[0].shape, len(rows[1])
+        for n in range(new):
+            of_token = [
+                (head.kv_head, made)
+                for head, made in zip(work, job, strict=True)
+                if head.head.tokens == token + n + 1
+            ]
+            if new == 1:
+                self._count([made for _, made in of_token])
+            kept = np.zeros((kv_heads, token + n + 1), np.int64)
+            for kv_head, made in of_token:
+                kept[kv_head] += made.kept
+            positions = np.repeat(np.arange(token + n + 1)[None], kv_heads, axis=0)
+            self._record([x[:, n] for x in rows], positions, kept)
+        if new > 1:
+            self._count_block(heads, kv_heads, token + 1, token + new)
+
+    def _count_block(self, heads: int, kv_heads: int, first: int, last: int) -> None:
+        """A block of the tokens `first` to `last`, counted from 1: each row is read once."""
+        chunks = 2 * self._p.lane.chunks
+        in_view = heads * (first + last) * (last - first + 1) // 2
+        self._sums["chunks of blocks by tokens"] += chunks * in_view
+        self._sums["chunks read by blocks"] += chunks * kv_heads * last
 
     def _count(self, job: list[HeadDecisions]) -> None:
         tokens = sum(len(head.read) for head in job)
@@ -152,17 +208,19 @@ class TopickAttention(RtlAttention[TopickCoreParameters]):
     def figures(self) -> dict[str, float]:
         """Sums over steps and query heads.
 
-        Tokens in view, chunks of all their keys and of the keys read, tokens kept. Chunks read from
-        memory, of keys and values. Cycles, and the cycles of the core without pruning by its
-        formula, for the memories' mean latency. Tokens whose rows were written to memory again with
-        another scale; elements of K and V that saturated.
+        Tokens in view, chunks of all their keys and of the keys read, tokens kept, all of steps of
+        one token. Of blocks of a prompt, chunks that steps of a token without pruning read, and
+        chunks read. Chunks read from memory in all, of keys and values. Cycles, and those of the
+        core without pruning by its formula, a token a step, for the memories' mean latency. Tokens
+        whose rows were written to memory again with another scale; elements of K and V that
+        saturated.
         """
         uses = self._session.uses(contents=False).values()
         return self._sums | {
             "chunks read": sum(use.rows_read for use in uses),
             "cycles": sum(self.cycles),
             "cycles without pruning": self._unpruned,
-            "tokens stored again": self._cache.stored_again,
+            "tokens stored again": self._stored_again,
             "elements saturated": self._cache.saturated,
         }
 
@@ -191,9 +249,16 @@ class TopickEngine(AttentionEngine[TopickCoreParameters]):
         """What was saved, in words."""
         view, kept = figures["tokens in view"], figures["tokens kept"]
         everything, keys = figures["chunks of all keys"], figures["chunks of keys read"]
-        values = figures["chunks read"] - keys  # with a buffer less, as it answers for some
+        blocks = figures.get("chunks read by blocks", 0)
+        # Fewer than are needed with a buffer, as it answers for some.
+        values = figures["chunks read"] - blocks - keys
         faster = figures["cycles without pruning"] / figures["cycles"]
+        prompt = f"blocks of the prompt read {blocks:.0f} chunks in place of "
+        prompt += f"{figures.get('chunks of blocks by tokens', 0):.0f}; "
+        if not view:
+            return f"{prompt if blocks else ''}{faster:.2f} times fewer cycles"
         return (
+            f"{prompt if blocks else ''}"
             f"{kept / view:.1%} of tokens kept, {everything / keys:.2f} times fewer bytes of K, "
             f"{everything / max(values, 1):.1f} of V, {faster:.2f} times fewer cycles; "
             f"{figures['elements saturated']:.0f} elements of K and V saturated, rows of "
