@@ -155,6 +155,8 @@ class TopickCoreParameters(Parameters):
 
         Without stalls, and of the core without pruning: exact for a head in each group, otherwise
         within 12 cycles for each further head of a group, if there are 16 rows or more in a lane.
+        Of blocks of a prompt, with pruning: exact for at most 8 lanes a head, 12 groups, with more
+        than one of them `queries` heads on a kv head; and 12 `entries` or more.
 
         work
             Work of each command, or None for one that is refused.

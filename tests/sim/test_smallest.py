@@ -184,12 +184,13 @@ SMALLEST = (
             "entries": 2,
             "token_bits": 1,
             "probability_bits": 1,
+            "whole": False,
         },
     ),
     (
         "topick.probability_generator",
         {"width": 4, "fraction": 1, "bits": 2, "chunk_bits": 1, "d": 1, "rows": 2, "skip": False}
-        | {"probability_bits": 1},
+        | {"probability_bits": 1, "whole": False},
     ),
     (
         "topick.topick_core",
@@ -209,6 +210,7 @@ SMALLEST = (
             "kv_heads": 1,
             "buffer_tokens": 0,
             "observe": False,
+            "block": 1,
         },
     ),
     ("lad.vpu", {"d": 2, "multiply_stages": 1, "add_stages": 1}),

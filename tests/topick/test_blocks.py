@@ -10,12 +10,13 @@ from golden.topick.topick_core import attend_all, replay_whole, scores
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.topick.core_parameters import TopickCoreParameters
-from hw.topick.core_work import queries_in_order
+from hw.topick.core_work import TokenWork, queries_in_order
 from sim.core import payload
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stalls import PATTERNS
 from sim.testbenches.topick.core_jobs import Jobs, random_jobs, work_of
 from sim.testbenches.topick.pe_lane import coded_head, sizes_of
+from sim.testbenches.topick.prediction import CorePrediction
 from sim.testbenches.topick.topick_core import sums_of, testbench
 from tests.support.sim.checked import Checked
 from tests.support.topick.core_loop import run
@@ -87,22 +88,25 @@ def test_any_stalls_and_any_memory(core, shipped_trace, seed):
 
 
 def test_a_block_is_its_tokens_one_after_the_other(core):
-    """In the RTL, at a threshold that prunes nothing: every bit of every sum, and the memories."""
+    """In the RTL, at a threshold that prunes nothing: every bit of every sum, and the memories.
+
+    Two of the three kv heads are in the same lanes.
+    """
     found = []
     for blocks in ([5, 5, 3, 5], [1] * 18):
-        jobs = sequence(PROMPTS, *codes(PROMPTS, 4, 2, 18), blocks)
+        jobs = sequence(PROMPTS, *codes(PROMPTS, 3, 3, 18), blocks)
         outcome = core.run(jobs.stimulus([]), "random", ANY)
         memories = {name: use.contents.tobytes() for name, use in outcome.memories.items()}
         found.append((outputs(core, outcome), memories))
-    assert len(found[0][0]) == 4 * 18
+    assert len(found[0][0]) == 3 * 18
     assert found[0] == found[1]
 
 
 def test_the_threshold_of_a_block_is_not_looked_at(core):
     """Where a token alone is pruned: the same sums at any threshold."""
-    operands, found = codes(PROMPTS, 4, 2, 15, seed=4), []
+    operands, found = codes(PROMPTS, 2, 2, 60, seed=4), []
     for threshold in (0.0, 0.9):
-        jobs = sequence(PROMPTS, *operands, [5, 5, 5], threshold)
+        jobs = sequence(PROMPTS, *operands, [5] * 12, threshold)
         found.append(outputs(core, core.run(jobs.stimulus([]))))
     assert found[0] == found[1]
 
@@ -183,6 +187,66 @@ def test_a_prompt_of_128_tokens(shipped_trace, lanes_per_head):
         got = np.array(sums[:-1]) / sums[-1]
         assert np.abs(got - wanted).max() < 0.01 * np.abs(v[head // group, : token + 1]).max()
     core.run(stimulus, "random", ANY)
+
+
+LONG = dataclasses.replace(ALONE, tokens=64, block=4)
+SHARED = dataclasses.replace(PROMPTS, lanes=8, lanes_per_head=8, observe=False)
+FOUR = dataclasses.replace(PROMPTS, lanes_per_head=1, kv_heads=4, entries=12, observe=False)
+
+
+def formula_errors(p: TopickCoreParameters, seed: int, count: int, simulate) -> list:
+    """Random blocks of any length, heads and memory whose cycles are not the formula's."""
+    rng, found = RNG(seed), []
+    for _ in range(count):
+        kv_heads = int(rng.integers(1, p.kv_heads + 1))
+        most = p.heads // kv_heads if p.groups == 1 else min(p.heads // kv_heads, p.queries)
+        heads = kv_heads * int(rng.integers(1, most + 1))
+        new = int(rng.integers(2, p.block + 1))
+        tokens, latency = int(rng.integers(new, p.tokens + 1)), int(rng.choice([1, 2, 9, 50]))
+        jobs = Jobs(p)
+        rows = np.zeros((kv_heads, new, p.d), int)
+        head = coded_head(p.lane, np.zeros(p.d, int), 1e-3, 0.0, tokens - new + 1)
+        made = [[dataclasses.replace(head, tokens=head.tokens + n)] * heads for n in range(new)]
+        for _ in range(2):
+            jobs.add_block(made, rows, rows)
+        jobs.add_refused(0, 1, 1)
+        work = TokenWork(tokens, heads, kv_heads, new)
+        assert work_of(jobs.work[0]) == work
+        timing = MemoryTiming((latency, latency))
+        wanted, got = p.cycles([work, work, None], latency), simulate(jobs, timing)
+        if wanted != got:
+            found.append((work, latency, wanted, got))
+    return found
+
+
+def test_cycles_are_the_formula_s(core):
+    """Of the RTL, with any memory: long rows and short ones, room for all scores and for few."""
+
+    def simulate(jobs, timing):
+        return core.run(jobs.stimulus([]), timing=timing).cycles
+
+    assert formula_errors(PROMPTS, 1, 25, simulate) == []
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("p", [ALONE, LONG, SHARED, FOUR], ids=["alone", "long", "8", "four"])
+def test_cycles_of_other_cores_are_the_formula_s(p):
+    core = Checked(CORE, p)
+    assert (
+        formula_errors(p, 2, 25, lambda *of: core.run(of[0].stimulus([]), "none", of[1]).cycles)
+        == []
+    )
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("p", [PROMPTS, ALONE, LONG, SHARED, FOUR])
+def test_the_formula_is_the_prediction(p):
+    """Register by register, which the RTL equals in :func:`test_any_stalls_and_any_memory`."""
+
+    def simulate(jobs, timing):
+        return CorePrediction(p, timing).run(jobs.work).cycles
+
+    assert formula_errors(p, 3, 60, simulate) == []
 
 
 def test_what_does_not_fit_is_refused(core):
