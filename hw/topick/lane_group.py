@@ -187,7 +187,7 @@ class LaneGroup(Component[TopickCoreParameters]):
             accepted.eq(lane.decided.valid & decided.ready),
             lane.decided.ready.eq(decided.ready),
             decided.valid.eq(lane.decided.valid),
-            decided.payload.head.eq(scored.head if p.block > 1 else scored),
+            decided.payload.head.eq(scored["head"] if p.block > 1 else scored),
             decided.payload.token.eq(Cat(Const(number, p.share_bits), beat.token)),
             decided.payload.chunk.eq(beat.chunk),
             decided.payload.kept.eq(beat.kept),

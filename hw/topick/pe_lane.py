@@ -59,8 +59,13 @@ class PeLane(Component[PeLaneParameters]):
     rounded such that no token whose probability exceeds the threshold is pruned: the golden
     model's lane replays every decision.
 
+    With the parameter `whole`, a head whose command says so takes its keys whole: each response is
+    chunk 0 with the others beside it, its token is kept, whatever the denominator is, and the
+    difference is its term. Values may come whole in any head.
+
     Latency: 8 cycles from a response to its difference or score, 10 to its token's next request; 2
-    from a value's last chunk to the sums. Throughput: one chunk per cycle, of keys or values.
+    from a value's last chunk to the sums. Throughput: one chunk per cycle, of keys or values,
+    or one whole key or value.
 
     Handshake: an output that is not taken, other than ``request``, stops the lane, and so does a
     decision without ``log_denominator``. ``response.ready`` depends on its payload,

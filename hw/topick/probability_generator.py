@@ -151,7 +151,8 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
         2^-f     =         0.1xxxxxxxxxxxxx             b + 3 fraction bits, rounded down
         p        = 0.000001xxxxx                        2^-f shifted right by n, b of them
 
-    With `skip`, a token whose p rounds to 0 is not requested.
+    With `skip`, a token whose p rounds to 0 is not requested. A head that is ``whole`` has one
+    request for each entry, whatever p is.
 
     Latency: 5 cycles from a head's start to its first request, 1 to the end of a head without
     entries. Throughput: a request per cycle; an entry that is not requested takes a cycle.

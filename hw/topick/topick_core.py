@@ -36,8 +36,16 @@ class TopickCore(Component[TopickCoreParameters]):
     significant bits first; a token is pruned as soon as its probability is certain to be at most
     the threshold, and only the values of tokens that are kept are read (:class:`PeLane`). The
     newest token is always kept. A token whose probability rounds to 0 adds nothing, so its value is
-    not read. Prompts are run in the same way, a token a command: their queries see earlier tokens
-    only.
+    not read.
+
+    With `block` a command may have several new tokens, a block of a prompt. Their rows of ``kv``
+    come token by token, and are stored. Then each lane loads a kv head's rows into its buffer
+    (:class:`RowBuffer`), and the queries of all new tokens run on these, whole rows in place of
+    chunks. A query sees the tokens up to its own, of which none is pruned; its o is
+    :func:`golden.topick.topick_core.attend_all`'s, and nothing is reported. So each row of K and V
+    is read once for all queries of a block. Rows of ``q`` come as
+    :func:`hw.topick.core_work.queries_in_order` says: for each new token the heads of as many kv
+    heads as there are groups, then the next kv heads'.
 
     The guarantee: no token whose exact probability on these codes exceeds the threshold is pruned,
     whatever the latency and order of the memories. Which of the others are pruned depends on them,
@@ -54,15 +62,16 @@ class TopickCore(Component[TopickCoreParameters]):
     nearest; o and ``total`` are exact for these p. Overflow: none, because the probabilities of a
     head add up to less than 2.
 
-    Errors: a command of no tokens or of more than `tokens`, or of heads that do not fit
-    (:meth:`hw.attention.head_order.HeadOrderParameters.fits`), is refused. It has no rows, changes
+    Errors: a command of no tokens or of more than `tokens`, of heads that do not fit
+    (:meth:`hw.attention.head_order.HeadOrderParameters.fits`), or of no new tokens, more than
+    `block` or more than its tokens, is refused. It has no rows, changes
     nothing, and is answered by one ``report`` of lane 0 with ``error``. A query's or row's codes
     out of the scale's range must be saturated by the host. A response that was not requested waits.
 
     Latency and throughput: a lane takes a chunk per cycle, of K or of V, so a head takes at least
     its number of chunks divided by lanes_per_head. Besides, the lanes wait at a head's beginning
-    and end for the memory: see docs/topick.md for measurements. Without pruning
-    :meth:`TopickCoreParameters.cycles` is exact.
+    and end for the memory: see docs/topick.md for measurements. Without pruning and of blocks
+    :meth:`TopickCoreParameters.cycles` is exact. In a block a lane takes a row per cycle.
 
     Handshake: ``request`` and ``o`` are registers while heads run; rows of ``kv`` pass to
     ``request`` as they are written. ``report`` that is not accepted stops its lane.
@@ -84,9 +93,11 @@ class TopickCore(Component[TopickCoreParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         ports = {
-            "command": stream_in(p.command_layout, "Steps: a token of a sequence each."),
+            "command": stream_in(
+                p.command_layout, "Steps: a token of a sequence each, or a block of a prompt."
+            ),
             "kv": stream_in(p.row_layout, "Codes of K and V of each kv head in turn."),
-            "q": stream_in(p.query_layout, "One for each head."),
+            "q": stream_in(p.query_layout, "One for each head and new token."),
             "request": stream_out(
                 p.memory.request_layout,
                 "To each lane's memory, of p.planes times `rows` words of a chunk of d "
@@ -98,10 +109,12 @@ class TopickCore(Component[TopickCoreParameters]):
             ).array(p.lanes),
             "report": stream_out(
                 p.report_layout,
-                "A beat for each token of a head, when it is pruned or kept; refused commands.",
+                "A beat for each token of a head, when it is pruned or kept, of a command with one "
+                "new token; refused commands.",
             ).array(p.lanes),
             "o": stream_out(
-                p.output_layout, "One for each head, in any order of heads of different groups."
+                p.output_layout,
+                "One for each head and new token, in any order of heads of different groups.",
             ),
         }
         if p.observe:

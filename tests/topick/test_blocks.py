@@ -142,6 +142,22 @@ def test_rows_are_read_and_written_once(core):
             assert alone == 0 if 1 not in blocks else 0 < alone <= chunks * 4 * 20
 
 
+def test_a_block_that_fills_all_rows(core):
+    """Of the core, in all lanes: the last token that there is room for."""
+    p = PROMPTS
+    (q, k, v), c = codes(p, 3, 3, p.tokens), 8 / (4 ** (p.bits - 2) * p.d**0.5)
+    for first in (p.tokens - 5, p.tokens - 2):
+        jobs = Jobs(p, (k[:, :first], v[:, :first]))
+        heads = [
+            [coded_head(p.lane, row, c, 0.0, token + 1) for row in q[token]]
+            for token in range(first, p.tokens)
+        ]
+        jobs.add_block(heads, k[:, first:], v[:, first:])
+        for stall, timing in (("none", FASTEST), ("random", ANY)):
+            outcome = core.run(jobs.stimulus([]), stall, timing)
+            assert chunks_read(outcome) == 3 * p.tokens * 2 * p.lane.chunks
+
+
 def test_a_prompt_in_one_block():
     """As long as the sequence: each row is read once by each kv head, three in one lane."""
     core = Checked(CORE, ALONE)

@@ -95,9 +95,10 @@ class Jobs:
         threshold = (1 << p.threshold_bits) - 1 if new > 1 else first.threshold
         self.work.append([])
         for (token, number), head in zip(order, made, strict=True):
-            rows = self._cache[:, number // group, : begin + token + 1]
+            seen = self._cache[:, number // group, : begin + token + 1]
             coded = dataclasses.replace(head, threshold=threshold, exempt=True)
-            self.work[-1].append(HeadWork(number, number // group, coded, *rows, new > 1))
+            work = HeadWork(number, number // group, coded, seen[0], seen[1], new > 1)
+            self.work[-1].append(work)
         return self.work[-1]
 
     def _block(self, new: int) -> dict[str, int]:
@@ -293,11 +294,11 @@ def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -
                 head = dataclasses.replace(head, mantissa=int(codes[0]), shift=int(codes[1]))
             made[number % new].append(head)
         kv_heads = -(-len(made[0]) // group)
-        rows = k[:kv_heads], v[:kv_heads]
+        k, v = k[:kv_heads], v[:kv_heads]
         if new > 1:
-            jobs.add_block(made, *rows, group)
+            jobs.add_block(made, k, v, group)
         else:
-            jobs.add(made[0], *(x[:, 0] for x in rows), group)
+            jobs.add(made[0], k[:, 0], v[:, 0], group)
         left -= count * new
         if sometimes(rng, 0.02):
             tokens = longest
@@ -308,9 +309,13 @@ def random_refused(p: TopickCoreParameters, rng: np.random.Generator) -> tuple[i
     """Numbers of a job that does not fit, see :meth:`Jobs.add_refused`."""
     if p.block == 1 or sometimes(rng, 0.5):
         return random_misfit(p, p.tokens, rng)
-    tokens, (heads, group) = int(rng.integers(1, p.tokens + 1)), random_heads(p, rng)
-    end = 1 << p.block.bit_length()
-    return tokens, heads, group, int(rng.choice([0, *range(min(p.block, tokens) + 1, end)]))
+    heads, group = random_heads(p, rng)
+    if sometimes(rng, 0.3):  # more new tokens than there are
+        tokens = int(rng.integers(1, p.block))
+        return tokens, heads, group, int(rng.integers(tokens + 1, p.block + 1))
+    tokens = int(rng.integers(1, p.tokens + 1))
+    beyond = range(p.block + 1, 1 << p.block.bit_length())
+    return tokens, heads, group, int(rng.choice([0, *beyond]))
 
 
 def real_jobs(

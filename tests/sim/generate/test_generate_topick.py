@@ -17,6 +17,7 @@ from sim.commands.engines.topick import topick_core
 from sim.commands.engines.topick.topick_core import engine
 from sim.core.design import generate
 from tests.support.sim.generated import (
+    PROMPT,
     TOKENS,
     attention_command,
     require_dense,
@@ -59,6 +60,47 @@ def test_without_pruning_it_is_dense_attention_on_twelve_bits(generated, tmp_pat
     assert figures["tokens in view"] == figures["tokens kept"] == tokens
     assert figures["chunks of keys read"] == figures["chunks of all keys"] == 3 * tokens
     assert result["bits_compared"] == 3 * 4 * steps * (8 * 25 + 13 + 2 + 1)
+
+
+def test_a_prompt_in_blocks_is_dense_attention_that_reads_once(generated, tmp_path):
+    path = tmp_path / "run.npz"
+    options = f"--set block=5 --threshold 0 --memory latency=1..9,order=any --trace-out {path}"
+    result = result_of(generated, f"{options} --prompt '{4 * PROMPT}'")
+    trace, prompt = load(path), result["prompt_tokens"]
+    with np.load(path) as file:
+        o, votes = file["run/o"], file["run/votes"]
+    for layer in range(3):
+        rows = (x[layer] for x in (trace.q, trace.k, trace.v))
+        require_dense(o[layer], *rows, 2e-2, trace.scale)
+    ends = [*range(5, prompt, 5), prompt]
+    assert prompt > 6 and prompt % 5 != 1  # a token that is left over is no block
+    figures, chunks = result["figures"], 3 * 2 * 3  # layers, K and V, chunks
+    assert figures["chunks read by blocks"] == chunks * 2 * sum(ends)
+    assert figures["chunks of blocks by tokens"] == chunks * 4 * prompt * (prompt + 1) / 2
+    alone = 3 * 4 * sum(range(prompt + 1, prompt + TOKENS))
+    assert figures["tokens in view"] == alone
+    assert figures["chunks of keys read"] == 3 * alone
+    assert all((votes[:, :, t, : t + 1] == 2).all() for t in range(prompt))
+    assert "blocks of the prompt read" in result["note"]
+
+
+def test_rows_beyond_the_scale_in_a_block(parameters, monkeypatch):
+    """A block has the scale that it ends with; rows of earlier blocks are written again."""
+    monkeypatch.setattr(topick_core, "CALIBRATION", 2)
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.normal(0, 1, (heads, 20, 8)).astype(np.float32) for heads in (4, 2, 2))
+    k[:, 7:] *= 3
+    v[:, 12] *= np.array([9, 30], np.float32)[:, None]
+    p = dataclasses.replace(parameters, block=5)
+    layer = engine.attention(LayerRun(generate(find(BLOCK), p), 0), 32, threshold=0.0)
+    o, dense = (a.sequence(q, k, v) for a in (layer, DenseAttention()))
+    largest = np.abs(v).max()
+    np.testing.assert_allclose(o, dense, atol=2e-3 * largest)
+    figures = layer.figures()
+    layer.close()
+    assert figures["elements saturated"] == 0
+    assert figures["tokens stored again"] == 5 + 10
+    assert [bool(cycles) for cycles in layer.cycles] == ([False] * 4 + [True]) * 4
 
 
 def test_rows_beyond_the_scale_are_like_the_algorithm_s(parameters, monkeypatch):
