@@ -182,12 +182,15 @@ class LaneGroup(Component[TopickCoreParameters]):
         p = self.parameters
         decided, beat = self.decided[number], lane.decided.payload
         accepted = Signal(name=f"decided_{number}")
+        # The head is a label's lower bits, see `_label`.
+        bits = len(Value.cast(decided.payload.head))
+        head = scored if p.block == 1 else Value.cast(scored)[:bits]
         m.d.comb += [
             # The generator has room: see `_start`.
             accepted.eq(lane.decided.valid & decided.ready),
             lane.decided.ready.eq(decided.ready),
             decided.valid.eq(lane.decided.valid),
-            decided.payload.head.eq(scored["head"] if p.block > 1 else scored),
+            decided.payload.head.eq(head),
             decided.payload.token.eq(Cat(Const(number, p.share_bits), beat.token)),
             decided.payload.chunk.eq(beat.chunk),
             decided.payload.kept.eq(beat.kept),
