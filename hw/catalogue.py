@@ -20,7 +20,18 @@ from hw.parameters import ParameterError, Parameters, meant, require_one_of, sna
 if TYPE_CHECKING:
     from hw.component import Component
 
-FOLDERS = ("stream", "arith", "attention", "kllm", "veda", "topick", "lad", "unicaim", "baseline")
+FOLDERS = (
+    "stream",
+    "arith",
+    "attention",
+    "kllm",
+    "veda",
+    "topick",
+    "lad",
+    "unicaim",
+    "tsuru",
+    "baseline",
+)
 """Packages of `hw` that hold blocks, in the order of listings."""
 PARTS = ("boards.sdram_controller", "bus.axi_memory")
 """Components that are no blocks, as no testbench can say what their outputs are without what is
