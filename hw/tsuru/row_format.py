@@ -29,7 +29,7 @@ from hw.parameters import Parameters, require
 SCALE_BITS = 8
 SCALE_FRACTION = 3
 LARGEST_SCALE = 28 << SCALE_FRACTION | 7
-"""Of a finite row."""
+"""The largest, in a row that is finite."""
 NOT_FINITE = (1 << SCALE_BITS) - 1
 """The scale of a row that had an infinity or a NaN; its elements are decoded as NaN."""
 SEARCH_BITS = 2

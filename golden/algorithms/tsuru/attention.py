@@ -16,6 +16,7 @@ from golden.algorithms.attention import ELEMENT_BYTES, DecodeAttention, floats, 
 from golden.algorithms.cache import KVCache
 from golden.algorithms.tsuru.gaussian_levels import MOST_BITS
 from golden.algorithms.tsuru.row_codes import (
+    LEVELS,
     MOST_CHANNEL_BITS,
     KeyConstants,
     channel_rows,
@@ -45,6 +46,9 @@ class TsuruAttention(DecodeAttention):
         Bits an element, for ``channels`` on average.
     key_bits, value_bits
         Bits of the finer codes, rotated, with a scale a row.
+    levels
+        Of rotated codes: ``normal``, which lose least of a normal distribution, or ``float``, the
+        small floats that hardware stores (search codes of 2 bits, finer ones of 4 to 8).
     sinks
         Rows at the start that are exact.
     rest
@@ -72,6 +76,7 @@ class TsuruAttention(DecodeAttention):
         scale: float | None = None,
         constants: Sequence[KeyConstants] = (),
         layer: int = 0,
+        levels: str = "normal",
     ) -> None:
         super().__init__()
         if not 0 <= threshold < 1:
@@ -86,6 +91,11 @@ class TsuruAttention(DecodeAttention):
         ):
             if not 1 <= bits <= top:
                 raise ValueError(f"{name} must be between 1 and {top}, not {bits}")
+        if levels not in LEVELS:
+            raise ValueError(f"levels must be {' or '.join(LEVELS)}, not {levels}")
+        for bits in (key_bits, value_bits, *([search_bits] if search == "rotated" else [])):
+            LEVELS[levels](bits)  # refuses bits that these have not
+        self._levels = levels
         if sinks < 0:
             raise ValueError(f"sinks must be at least 0, not {sinks}")
         self._threshold, self._sinks, self._rest, self._scale = threshold, sinks, rest, scale
@@ -150,10 +160,13 @@ class TsuruAttention(DecodeAttention):
         if self._by_channel:
             codes, always = channel_rows(centred, self._widths, self._constants.deviation)
         else:
-            codes = rotated_rows(centred, self._search_bits)
+            codes = rotated_rows(centred, self._search_bits, self._levels)
         self._saturated += int(always.sum())
         self._search.append(codes, always[..., None].astype(k.dtype))
-        self._fine.append(rotated_rows(centred, self._key_bits), rotated_rows(v, self._value_bits))
+        self._fine.append(
+            rotated_rows(centred, self._key_bits, self._levels),
+            rotated_rows(v, self._value_bits, self._levels),
+        )
         counted = v.astype(np.float64)
         counted[:, :sinks] = 0
         sums = self._value_sum + counted.cumsum(axis=1)

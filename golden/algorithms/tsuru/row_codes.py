@@ -11,9 +11,12 @@ import heapq
 import numpy as np
 
 from golden.algorithms.baselines.hadamard import hadamard_transform
+from golden.algorithms.tsuru.float_levels import float_levels
 from golden.algorithms.tsuru.gaussian_levels import gaussian_levels, lost_share, nearest
 
 SCALE_BYTES = 1
+LEVELS = {"normal": gaussian_levels, "float": float_levels}
+"""Of rotated rows, by name: those that lose least, and those that hardware stores."""
 _FRACTION_BITS = 3
 """A row's scale is a float of eight bits without sign; these are its fraction."""
 MOST_CHANNEL_BITS = 6
@@ -21,10 +24,10 @@ SATURATED = 4.0
 """Standard deviations beyond which a channel's code says too little."""
 
 
-def rotated_rows(x: np.ndarray, bits: int) -> np.ndarray:
+def rotated_rows(x: np.ndarray, bits: int, levels: str = "normal") -> np.ndarray:
     """What codes of `bits` bits an element give back of rows x [..., d], in x's dtype.
 
-    A code is the level of a normal distribution that is the nearest to x, rotated, over the row's
+    A code is the level, of those named `levels`, that is the nearest to x, rotated, over the row's
     scale: its root mean square, as a float of three fraction bits.
     """
     turned = hadamard_transform(x)
@@ -34,7 +37,7 @@ def rotated_rows(x: np.ndarray, bits: int) -> np.ndarray:
     scale = np.ldexp(np.rint(fraction * steps) / steps, exponent)
     normal = turned / np.where(scale > 0, scale, x.dtype.type(1))
     back = hadamard_transform(np.eye(x.shape[-1], dtype=x.dtype)).T
-    return (nearest(normal, gaussian_levels(bits)) * scale) @ back
+    return (nearest(normal, LEVELS[levels](bits)) * scale) @ back
 
 
 def rotated_bytes(d: int, bits: int) -> int:

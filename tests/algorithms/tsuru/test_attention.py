@@ -14,6 +14,7 @@ SETTINGS = [
     {"threshold": 0.05, "search": "rotated", "search_bits": 2, "sinks": 3},
     {"threshold": 0.03, "search_bits": 2, "key_bits": 4, "value_bits": 3, "sinks": 0},
     {"threshold": 0.1, "search": "rotated", "search_bits": 1, "rest": False, "scale": 0.6},
+    {"threshold": 0.05, "search": "rotated", "search_bits": 2, "key_bits": 5, "levels": "float"},
 ]
 
 
@@ -30,7 +31,7 @@ def rows():
 
 
 def plain(q, k, v, constants, threshold, search="channels", search_bits=1, key_bits=7,
-          value_bits=6, sinks=1, rest=True, scale=None):  # fmt: skip
+          value_bits=6, sinks=1, rest=True, scale=None, levels="normal"):  # fmt: skip
     """Outputs, traffic, and which rows are chosen [kv head, query, row]."""
     scale = q.shape[2] ** -0.5 if scale is None else scale
     o, traffic = np.zeros(q.shape), Traffic()
@@ -43,8 +44,10 @@ def plain(q, k, v, constants, threshold, search="channels", search_bits=1, key_b
             codes, always = channel_rows((k - constants.mean[:, None]), widths, constants.deviation)
             coarse, always = codes[g] + mean, always[g]
         else:
-            coarse, always = rotated_rows(k[g] - mean, search_bits) + mean, np.zeros(TOKENS, bool)
-        fine_k, fine_v = rotated_rows(k[g] - mean, key_bits) + mean, rotated_rows(v[g], value_bits)
+            coarse = rotated_rows(k[g] - mean, search_bits, levels) + mean
+            always = np.zeros(TOKENS, bool)
+        fine_k = rotated_rows(k[g] - mean, key_bits, levels) + mean
+        fine_v = rotated_rows(v[g], value_bits, levels)
         for matrix, exact in ((coarse, k[g]), (fine_k, k[g]), (fine_v, v[g])):
             matrix[:sinks] = exact[:sinks]
         for t in range(TOKENS):
@@ -148,6 +151,12 @@ def test_a_saturated_row_is_chosen(rows):
         ({"key_bits": 9}, "key_bits must be between 1 and 8, not 9"),
         ({"value_bits": 0}, "value_bits must be between 1 and 8, not 0"),
         ({"sinks": -1}, "sinks must be at least 0, not -1"),
+        ({"levels": "even"}, "levels must be normal or float, not even"),
+        ({"levels": "float", "key_bits": 3}, "float levels have 2 or 4 to 8 bits, not 3"),
+        (
+            {"levels": "float", "search": "rotated", "search_bits": 1},
+            "float levels have 2 or 4 to 8 bits, not 1",
+        ),
     ],
 )
 def test_refused(settings, message):

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from golden.algorithms.tsuru.float_levels import float_levels
 from golden.algorithms.tsuru.gaussian_levels import gaussian_levels, lost_share, nearest
 from golden.algorithms.tsuru.row_codes import (
     SATURATED,
@@ -28,6 +29,18 @@ def test_levels_are_those_of_max(bits):
     np.testing.assert_allclose(gaussian_levels(bits)[2 ** (bits - 1) :], upper, atol=2e-3)
     np.testing.assert_allclose(gaussian_levels(bits), -gaussian_levels(bits)[::-1])
     assert lost_share(bits) == pytest.approx(lost, rel=2e-3)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 5, 6, 7, 8])
+def test_small_floats_lose_little_more(bits):
+    levels = float_levels(bits)
+    x = np.linspace(-6, 6, 5001)
+    error = np.average(np.square(x - nearest(x, levels)), weights=np.exp(-np.square(x) / 2))
+    # What docs/algorithms.md says, in dB.
+    lost = 10 * np.log10(error / lost_share(bits))
+    assert 0 < lost < (0.1 if bits == 2 else 1.4)
+    assert len(levels) == 2**bits - (bits > 2)  # 0 has both signs
+    np.testing.assert_array_equal(levels, -levels[::-1])
 
 
 def test_more_bits_lose_a_quarter_each():
