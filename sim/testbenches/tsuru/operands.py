@@ -1,0 +1,40 @@
+"""Rows of the sixth design's blocks: keys of a trace, and rows of every kind."""
+
+import numpy as np
+
+from golden.trace import Trace
+from sim.testbenches.operands import numbers
+from sim.testbenches.strategies import pick
+from sim.testbenches.unicaim.operands import keys_and_queries, within_fp16
+
+OFTEN = {"normal": 6, "outlier": 3, "spread": 2}
+SELDOM = dict.fromkeys(("plain", "any", "small", "one", "special", "zero"), 1)
+KINDS = OFTEN | SELDOM
+"""Weights of the kinds of :func:`random_row`."""
+
+
+def trace_rows(trace: Trace, d: int, count: int) -> tuple[np.ndarray, list[str]]:
+    """Keys and queries in turn, float16[count, d], and notes."""
+    k, q, note = keys_and_queries(trace, d, count)
+    rows = np.stack([k, q], axis=1).reshape(-1, d)[:count]
+    return within_fp16(rows), [f"{note}, limited to FP16's range."]
+
+
+def random_row(d: int, rng: np.random.Generator) -> np.ndarray:
+    """A row float16[d]: normal of any size, with an outlier, of elements of all sizes, with
+    infinities and NaNs, of subnormal numbers, of zeros."""
+    kind = pick(rng, KINDS)
+    if kind == "zero":
+        return np.where(rng.random(d) < 0.5, 0.0, -0.0).astype(np.float16)
+    if kind not in OFTEN:
+        return numbers(kind, d, rng)
+    x = rng.standard_normal(d) * 2.0 ** rng.integers(-24, 16)
+    if kind == "outlier":
+        x[rng.integers(d)] *= 2.0 ** rng.integers(0, 12)
+    if kind == "spread":
+        x *= 2.0 ** rng.integers(-12, 1, d)
+    return within_fp16(x)
+
+
+def random_rows(d: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    return np.array([random_row(d, rng) for _ in range(count)])
