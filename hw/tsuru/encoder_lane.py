@@ -10,7 +10,7 @@ from hw.tsuru.row_format import SCALE_BITS, SCALE_FRACTION
 TERM_BITS = 2 * FP16.precision + 2 * (FP16.largest >> FP16.mantissa) - 2
 """A square of an FP16 number, in units of 2^-48: 80 bits."""
 RECIPROCAL_BITS = 15
-"""A product by 2^15 / n, rounded up, has the digits before the point of the quotient by n."""
+"""A product by 2^15 / n, rounded up, has above these bits the integer bits of a quotient by n."""
 RECIPROCALS = [-(-(1 << RECIPROCAL_BITS) // n) for n in range(8, 16)]
 """By a scale's fraction."""
 # It is exact: what rounding up adds to the quotient is less than 1 / n, for numbers below 2^12.
@@ -88,7 +88,7 @@ class EncoderLane(Component[None]):
             | 1 …                              largest
         """
         fraction = self._fraction
-        # | quotient | what follows the point, which no level needs |; less than 2^8, or 2^9 if m is
+        # | integer bits | fraction bits, which no level needs |; less than 2^8, or 2^9 if m is
         # 6, where a level needs a bit more.
         more = max(fraction - 5, 0)
         quotient = product[RECIPROCAL_BITS - more : RECIPROCAL_BITS + 8]

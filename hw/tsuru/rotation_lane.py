@@ -94,8 +94,8 @@ class RotationLane(Component[None]):
         ]
         m.d.sync += [register.eq(value) for register, value in zip(registers, values, strict=True)]
 
-        # To nearest even. Of a negative sum an endless row of ones follows the digits, so the
-        # bits below the guard bit are never all zero.
+        # To nearest even. An endless row of ones follows the digits of a negative sum, so the
+        # bits below its guard bit are never all zero.
         up = Signal()
         guard, sticky = rest[-1], rest[:-1]
         if_positive = guard & (sticky.any() | fraction[0])

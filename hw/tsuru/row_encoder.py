@@ -107,9 +107,9 @@ class RowEncoder(Component[RowEncoderParameters]):
 
     All of it is exact, so codes are those of the real numbers. The sum of squares has all 80 + log2
     d bits that it may have. No root is taken: eight comparisons of the mean square with squares of
-    the middles between two scales find the nearest scale. Of the quotient by s, whose significand
-    is 8 to 15, only the digits before the point matter, and a product with a table's number has
-    them; they are shifted by the difference of the exponents.
+    the middles between two scales find the nearest scale. A quotient by a scale's significand, 8 to
+    15, has all the bits that a level needs in its integer bits, and a product with a table's number
+    has those exactly; they are shifted by the difference of the exponents.
 
     A root mean square that rounds to less than 2^-14 makes the scale 0, one that rounds to more
     than 15360 makes it that; elements beyond the largest level saturate. Fine and search codes of
@@ -246,7 +246,7 @@ class RowEncoder(Component[RowEncoderParameters]):
         first = p.ranks + 2 * (PAIRS.start - below)
         halves = [total[first + odd : p.ranks + TERM_BITS : 2] for odd in (0, 1)]
         place = leading_one(m, (halves[0] | halves[1])[below:], "pair")
-        assert len(PAIRS) == (1 << len(place)) - 1  # so that 0 means that there is none
+        assert len(PAIRS) == (1 << len(place)) - 1  # so that 0 means no pair
         even, odd = (
             shift_to_top(m, half, place, name)[-WINDOW // 2 :]
             for half, name in zip(halves, ("even", "odd"), strict=True)

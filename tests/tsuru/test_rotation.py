@@ -6,7 +6,6 @@ import pytest
 from golden.tsuru.rotation import aligned, rotate
 from golden.unicaim.rotation import hadamard
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.tsuru.rotation import RotationParameters
 from sim.testbenches.tsuru.operands import random_rows
 from sim.testbenches.tsuru.rotation import stimulus_of, testbench
@@ -88,21 +87,6 @@ def test_zeros_become_plus_zero_and_large_rows_infinite():
     assert (rotate(zeros).view(np.uint16) == 0).all()
     x = np.full((1, 8), -60000, np.float16)
     assert rotate(x)[0].tolist() == [-np.inf, *[0.0] * 7]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"d": 12}, "d must be a power of two, not 12"),
-        ({"d": 1}, "d must be a power of two, not 1"),
-        ({"d": 8, "lanes": 3}, "lanes must divide d, 8, not 3"),
-        ({"d": 8, "lanes": 16}, "lanes must divide d, 8, not 16"),
-        ({"d": 8, "lanes": 0}, "lanes must divide d, 8, not 0"),
-    ],
-)
-def test_refused(settings, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        RotationParameters(**settings)
 
 
 @pytest.mark.parametrize("p", ODD, ids=lambda p: p.slug())

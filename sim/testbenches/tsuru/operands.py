@@ -4,10 +4,10 @@ import numpy as np
 
 from golden.trace import Trace
 from sim.testbenches.operands import numbers
-from sim.testbenches.strategies import pick
+from sim.testbenches.strategies import pick, signs
 from sim.testbenches.unicaim.operands import keys_and_queries, within_fp16
 
-OFTEN = {"normal": 6, "outlier": 3, "spread": 2}
+OFTEN = {"normal": 6, "outlier": 3, "spread": 2, "flat": 1, "grid": 1}
 SELDOM = dict.fromkeys(("plain", "any", "small", "one", "special", "zero"), 1)
 KINDS = OFTEN | SELDOM
 """Weights of the kinds of :func:`random_row`."""
@@ -21,14 +21,20 @@ def trace_rows(trace: Trace, d: int, count: int) -> tuple[np.ndarray, list[str]]
 
 
 def random_row(d: int, rng: np.random.Generator) -> np.ndarray:
-    """A row float16[d]: normal of any size, with an outlier, of elements of all sizes, with
-    infinities and NaNs, of subnormal numbers, of zeros."""
+    """A row float16[d]: normal of any size, with an outlier, of elements of all sizes, of one or of
+    few magnitudes (which are between two scales or levels), with infinities and NaNs, of subnormal
+    numbers, of zeros."""
     kind = pick(rng, KINDS)
     if kind == "zero":
         return np.where(rng.random(d) < 0.5, 0.0, -0.0).astype(np.float16)
     if kind not in OFTEN:
         return numbers(kind, d, rng)
-    x = rng.standard_normal(d) * 2.0 ** rng.integers(-24, 16)
+    if kind == "flat":
+        return within_fp16(signs(rng, d) * rng.integers(16, 32) * 2.0 ** rng.integers(-22, 12))
+    x = rng.standard_normal(d)
+    if kind == "grid":
+        x = np.round(x * 32) / 32
+    x *= 2.0 ** rng.integers(-24, 16)
     if kind == "outlier":
         x[rng.integers(d)] *= 2.0 ** rng.integers(0, 12)
     if kind == "spread":

@@ -372,6 +372,21 @@ REFUSED = {
         "multiply_stages=0": "multiply_stages must be between 1 and 4, not 0",
         "add_stages=5": "add_stages must be between 1 and 4, not 5",
     },
+    "tsuru.rotation": {
+        "d=12": "d must be a power of two, not 12",
+        "d=1": "d must be a power of two, not 1",
+        "lanes=3": "lanes must divide d, 64, not 3",
+        "lanes=128": "lanes must divide d, 64, not 128",
+        "lanes=0": "lanes must divide d, 64, not 0",
+    },
+    "tsuru.row_encoder": {
+        "d=24": "d must be a power of two, not 24",
+        "d=1": "d must be a power of two, not 1",
+        "lanes=5": "lanes must divide d, 64, not 5",
+        "lanes=0": "lanes must divide d, 64, not 0",
+        "fraction=0": "fraction must be between 1 and 6, not 0",
+        "fraction=7": "fraction must be between 1 and 6, not 7",
+    },
     "unicaim.cell_array": {
         "spread_mv=201": "spread_mv must be between 0 and 200, not 201",
     },
