@@ -233,6 +233,7 @@ SMALLEST = (
     ("lad.lad_tile", LAD | {"prefetch": 2, "weights": 2}),
     ("lad.lad_system", LAD | {"prefetch": 2, "tiles": 1}),
     ("tsuru.rotation", {"d": 2, "lanes": 1}),
+    ("tsuru.value_mean", {"d": 1, "lanes": 1, "capacity": 1}),
     ("tsuru.row_encoder", {"d": 2, "lanes": 1, "fraction": 1}),
     ("unicaim.cell_array", ARRAY | {"spread_mv": 0}),
     ("unicaim.digital_array", ARRAY),

@@ -4,7 +4,7 @@ import numpy as np
 
 from golden.trace import Trace
 from sim.testbenches.operands import numbers
-from sim.testbenches.strategies import pick, signs
+from sim.testbenches.strategies import pick, signs, sometimes
 from sim.testbenches.unicaim.operands import keys_and_queries, within_fp16
 
 OFTEN = {"normal": 6, "outlier": 3, "spread": 2, "flat": 1, "grid": 1}
@@ -30,7 +30,9 @@ def random_row(d: int, rng: np.random.Generator) -> np.ndarray:
     if kind not in OFTEN:
         return numbers(kind, d, rng)
     if kind == "flat":
-        return within_fp16(signs(rng, d) * rng.integers(16, 32) * 2.0 ** rng.integers(-22, 12))
+        # Half of them about the least and the largest scale.
+        exponent = rng.integers(-22, 12) if sometimes(rng, 0.5) else rng.choice([-19, -18, 9, 10])
+        return within_fp16(signs(rng, d) * rng.integers(16, 32) * 2.0**exponent)
     x = rng.standard_normal(d)
     if kind == "grid":
         x = np.round(x * 32) / 32

@@ -387,6 +387,13 @@ REFUSED = {
         "fraction=0": "fraction must be between 1 and 6, not 0",
         "fraction=7": "fraction must be between 1 and 6, not 7",
     },
+    "tsuru.value_mean": {
+        "d=0": "d must be at least 1, not 0",
+        "lanes=3": "lanes must divide d, 64, not 3",
+        "lanes=0": "lanes must divide d, 64, not 0",
+        "capacity=0": "capacity must be between 1 and 65535, not 0",
+        "capacity=65536": "capacity must be between 1 and 65535, not 65536",
+    },
     "unicaim.cell_array": {
         "spread_mv=201": "spread_mv must be between 0 and 200, not 201",
     },
