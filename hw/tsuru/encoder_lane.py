@@ -106,7 +106,8 @@ class EncoderLane(Component[None]):
             most.eq((distance < 0) | halves[fraction + 4]),
             large.eq(most | halves[fraction + 2 : fraction + 4].any()),
         ]
-        code, up = Signal(fraction + 2), Signal()
+        code = Signal(fraction + 2)
+        up = Signal()
         with m.If(halves[fraction + 3]):
             m.d.comb += [code.eq(Cat(halves[3 : fraction + 3], Const(3, 2))), up.eq(halves[2])]
         with m.Elif(halves[fraction + 2]):

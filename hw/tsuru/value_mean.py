@@ -95,8 +95,8 @@ class ValueMean(Component[ValueMeanParameters]):
     Sum, product and conversion are each rounded correctly. The error of a sum of n rows is at most
     n 2^-24 times the largest sum on the way, so a mean of 8192 rows is at most 2^-11 of the mean
     magnitude off before it is rounded, half a unit in FP16's last place; as errors have both signs,
-    it is a hundred times less. A mean in FP16 that is moved by (x - mean) / n would cease to move
-    after some hundred rows. Infinities and NaNs remain in the sum.
+    it is a hundred times less. A mean in FP16 that is moved by (x - mean) / n is 1 to 2 % off then,
+    as its steps are rounded away. Infinities and NaNs remain in the sum.
 
     Latency: 26 cycles for 1 / n, d / lanes + 7 for the elements, and 3: to normalise n, to round
     1 / n, and for the output. Throughput: a row in latency + 1 cycles. All outputs depend on
