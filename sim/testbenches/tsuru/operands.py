@@ -7,7 +7,7 @@ from sim.testbenches.operands import numbers
 from sim.testbenches.strategies import pick, signs, sometimes
 from sim.testbenches.unicaim.operands import keys_and_queries, within_fp16
 
-OFTEN = {"normal": 6, "outlier": 3, "spread": 2, "flat": 1, "grid": 1}
+OFTEN = {"normal": 6, "outlier": 3, "spread": 2, "flat": 1, "grid": 1, "pair": 1}
 SELDOM = dict.fromkeys(("plain", "any", "small", "one", "special", "zero"), 1)
 KINDS = OFTEN | SELDOM
 """Weights of the kinds of :func:`random_row`."""
@@ -22,8 +22,8 @@ def trace_rows(trace: Trace, d: int, count: int) -> tuple[np.ndarray, list[str]]
 
 def random_row(d: int, rng: np.random.Generator) -> np.ndarray:
     """A row float16[d]: normal of any size, with an outlier, of elements of all sizes, of one or of
-    few magnitudes (which are between two scales or levels), with infinities and NaNs, of subnormal
-    numbers, of zeros."""
+    few magnitudes (which are between two scales or levels), of two that cancel among small ones,
+    with infinities and NaNs, of subnormal numbers, of zeros."""
     kind = pick(rng, KINDS)
     if kind == "zero":
         return np.where(rng.random(d) < 0.5, 0.0, -0.0).astype(np.float16)
@@ -36,6 +36,9 @@ def random_row(d: int, rng: np.random.Generator) -> np.ndarray:
     x = rng.standard_normal(d)
     if kind == "grid":
         x = np.round(x * 32) / 32
+    if kind == "pair":
+        x *= 2.0 ** rng.integers(-16, -8)
+        x[:2] = (signs(rng, 2) * rng.uniform(1, 2))[:d]
     x *= 2.0 ** rng.integers(-24, 16)
     if kind == "outlier":
         x[rng.integers(d)] *= 2.0 ** rng.integers(0, 12)

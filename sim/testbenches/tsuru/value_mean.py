@@ -8,7 +8,7 @@ from golden.tsuru.value_mean import add_row, mean_of
 from hw.tsuru.value_mean import ValueMeanParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
-from sim.testbenches.strategies import every_magnitude, sometimes
+from sim.testbenches.strategies import every_magnitude, picks, powers_of_two, select
 from sim.testbenches.tsuru.operands import random_row, trace_rows
 
 
@@ -36,15 +36,25 @@ testbench = ValueMeanTestbench()
 def random_sums(
     p: ValueMeanParameters, count: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, sums near theirs or of any bits, and numbers of any size."""
+    """Rows; sums near theirs, of any bits, or with means at ties of FP16; numbers of any size."""
     x = np.array([random_row(p.d, rng) for _ in range(count)])
     number = np.minimum(1 + every_magnitude(rng, p.capacity.bit_length(), count), p.capacity)
     size = np.where(np.isfinite(x), np.abs(x), 1).astype(np.float64)
     near = rng.standard_normal(x.shape) * size * 30
     bits = rng.integers(0, 1 << 32, x.shape)
-    before = np.where(
-        sometimes(rng, 0.7, (count, 1)), near.astype(np.float32), from_bits(bits, np.float32)
+    # Only about ties do the last bits of a product in FP32 matter.
+    ties = (rng.integers(1024, 2048, x.shape) + 0.5) * powers_of_two(rng, -24, 6, x.shape)
+    units = 1 + rng.integers(-3, 4, x.shape) * 2.0**-23
+    kind = picks(rng, (count, 1), {"near": 3, "any": 2, "ties": 3})
+    before = select(
+        kind,
+        {
+            "near": near.astype(np.float32),
+            "any": from_bits(bits, np.float32),
+            "ties": (ties * units * number[:, None]).astype(np.float32),
+        },
     )
+    x = np.where(kind == "ties", np.float16(0), x)
     return x, before.astype(np.float32), number
 
 
