@@ -233,7 +233,7 @@ def _largest(m: Module, values: list[Value]) -> Signal:
     """The largest of unsigned numbers: a balanced tree of comparisons."""
     level = 0
     while len(values) > 1:
-        found = []
+        found: list[Value] = []
         for number, (a, b) in enumerate(zip(values[::2], values[1::2], strict=True)):
             larger = Signal(len(a), name=f"largest_{level}_{number}")
             m.d.comb += larger.eq(Mux(a > b, a, b))

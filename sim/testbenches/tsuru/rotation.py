@@ -17,7 +17,8 @@ class RotationTestbench:
     def stimulus(
         self, parameters: RotationParameters, trace: Trace | None, vectors: int, seed: int
     ) -> Stimulus:
-        p, rng, notes = parameters, np.random.default_rng(seed), []
+        p, rng = parameters, np.random.default_rng(seed)
+        notes: list[str] = []
         if trace is None:
             x = random_rows(p.d, vectors, rng)
         else:
