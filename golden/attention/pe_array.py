@@ -18,7 +18,12 @@ FRACTIONS = {"fp20": 11, "fp22": 13, "fp24": 15}
 
 
 def inner_products(
-    query: np.ndarray, rows: np.ndarray, *, accumulator: str = "fp32", relative: bool = False
+    query: np.ndarray,
+    rows: np.ndarray,
+    *,
+    accumulator: str = "fp32",
+    relative: bool = False,
+    given: np.ndarray | None = None,
 ) -> np.ndarray:
     """``float16[..., l]``: every row's product with the query, added in pairs of neighbours.
 
@@ -26,8 +31,12 @@ def inner_products(
         ``float16[..., d]`` and ``float16[..., l, d]``, d a power of two.
     relative
         Subtract the first finite product from all l before they are rounded to FP16.
+    given
+        ``float16[..., n]``: products of n more rows, which are not computed.
     """
     total = _tree(_products(query[..., None, :], rows, accumulator), accumulator)
+    if given is not None:
+        total = np.concatenate([total, given.astype(total.dtype)], axis=-1)
     return _rounded(less_first(total, accumulator) if relative else total)
 
 
