@@ -72,6 +72,17 @@ def packed(fields: list[tuple[np.ndarray, int]], d: int) -> np.ndarray:
     return np.packbits(word, bitorder="little").view("<u2").astype(np.uint16)
 
 
+def search_words(scales: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """The words uint16[words, d] of slots: scales uint8[slots], search codes uint8[slots, d]."""
+    slots, d = codes.shape
+    words = []
+    for first in range(0, slots, 2 * d):
+        words.append(packed([(scales[first : first + 2 * d], SCALE_BITS)], d))
+        for tile in range(first, min(first + 2 * d, slots), SEARCH_ROWS):
+            words.append(packed([(codes[tile : min(tile + SEARCH_ROWS, slots)], 2)], d))
+    return np.array(words)
+
+
 class StoredRows:
     """Rows of kv heads as the core stores them, and the words of its memory.
 

@@ -52,9 +52,7 @@ class TsuruCore:
         self.chosen: list[np.ndarray] = []
         self.length = 0
 
-    def step(
-        self, q, k, v, *, group: int, restart: bool = False, threshold: int = 0
-    ) -> StepResult:
+    def step(self, q, k, v, *, group: int, restart: bool = False, threshold: int = 0) -> StepResult:
         """The next token's ``q [heads, d]``, times the scale, and ``k, v [kv heads, d]``, all
         rotated, and K less its mean. The threshold is as :func:`row_choice.choose` has it."""
         before = 0 if restart else self.length
