@@ -1,6 +1,7 @@
 """The choice of rows by their estimates, and the probability of the others (ToPick's rule)."""
 
 import dataclasses
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -73,7 +74,7 @@ class RowChoiceParameters(RowSearchParameters):
 
     @cached_property
     def rest_layout(self) -> data.ArrayLayout:
-        """A score for each head."""
+        """A score for each head, 0 where a batch has none."""
         return data.ArrayLayout(FP16, self.parallel)
 
     @property
@@ -96,8 +97,22 @@ class RowChoiceParameters(RowSearchParameters):
         """Cycles from a batch's last row to its rest."""
         return TERM_CYCLES + self.parallel + LOG_STAGES + SCORE_CYCLES
 
-    def tiles(self, slots: int) -> int:
-        return -(-slots // SEARCH_ROWS)
+    def choice_cycles(self, chosen: Sequence[int]) -> int:
+        """Cycles from a choice's start to its last row, of chosen slots in each tile."""
+        return LOOK_CYCLES + sum(max(1, rows) for rows in chosen) - 1
+
+    def cycles(self, batches: Sequence[Sequence[int]]) -> int:
+        """Cycles from the first tile offered to the last rest taken, without stalls.
+
+        batches
+            Chosen slots in each tile of each batch.
+        """
+        fill = idle = ended = 0  # when tiles may come, when a choice may start, the last rest
+        for chosen in batches:
+            start = max(fill + len(chosen) + self.sum_steps, idle)
+            ended = start + self.choice_cycles(chosen) + self.rest_cycles
+            fill, idle = start + 1, ended + 1
+        return ended + 1
 
 
 class RowChoice(Component[RowChoiceParameters]):
@@ -122,7 +137,7 @@ class RowChoice(Component[RowChoiceParameters]):
 
     Latency: `latency` cycles from the last tile to the first tile looked at. Throughput: a tile a
     cycle in; out a tile or a chosen row a cycle. The rest follows the last row after
-    parallel + 10 cycles.
+    parallel + 7 cycles.
 
     Handshake: a batch is accepted with the start of its choice, after its tiles. ``i.ready``
     depends on registers only; ``o`` on registers, and so does ``rest``.
@@ -326,7 +341,7 @@ class RowChoice(Component[RowChoiceParameters]):
             m.d.comb += chosen[n].eq(present[n] & (above | always))
         taken = self._emit(m, chosen, read.data, of_looked, looked, moves, newest)
         ended = Signal()
-        self._rest(m, busy, taken, ended, origins, totals)
+        self._rest(m, used, taken, ended, origins, totals)
         m.d.comb += idle.eq(~busy)
         with m.If(ended):
             m.d.sync += [busy.eq(0), buffer.eq(~buffer)]
@@ -379,7 +394,7 @@ class RowChoice(Component[RowChoiceParameters]):
             e.append(value)
         return goes, e, goes & (slot == newest)
 
-    def _rest(self, m, busy, taken, ended, origins: list, totals: list) -> None:
+    def _rest(self, m, used, taken, ended, origins: list, totals: list) -> None:
         """Take the chosen rows' terms from the sums; then the logarithms, head by head."""
         p, rest = self.parameters, self.rest
         goes, e, last = taken
@@ -425,7 +440,8 @@ class RowChoice(Component[RowChoiceParameters]):
         m.d.comb += score.a.eq(natural)
         for h in range(p.parallel):
             with m.If(number == h + LOG_STAGES + 2):
-                m.d.sync += rest.payload[h].eq(Mux(none, FP16.infinity | 1 << 15, score.o))
+                of_head = Mux(none, FP16.infinity | 1 << 15, score.o)
+                m.d.sync += rest.payload[h].eq(Mux(used[h], of_head, 0))
 
 
 def _power(m: Module, e: Value, origin: Value, present: Value, name: str) -> Signal:
