@@ -105,12 +105,17 @@ class StoredRows:
         self.k, self.v = np.zeros((2, kv_heads, capacity, d), np.float16)
         self.mean = np.zeros((kv_heads, d), np.float16)
         self._sum = np.zeros((kv_heads, d))  # of V after the sinks
+        # The last word of scales and of codes.
+        self._last_scales = np.zeros((kv_heads, 2 * d), np.uint8)
+        self._last_codes = np.zeros((kv_heads, SEARCH_ROWS, d), np.uint8)
 
     def write(self, row: int, k: np.ndarray, v: np.ndarray) -> list[NewRow]:
         """Store rows float16[kv heads, d] as row number `row`; returns what the host gives.
 
         The mean of V is rounded from a sum in float64.
         """
+        if row == 0:
+            self._last_scales[:], self._last_codes[:] = 0, 0
         if row <= self._sinks:
             self._sum[:] = 0
         if row >= self._sinks:
@@ -122,38 +127,48 @@ class StoredRows:
         return [self._write(h, row, *of) for h, of in enumerate(zip(k, v, means, strict=True))]
 
     def _write(self, head: int, row: int, k, v, mean) -> NewRow:
-        d, words, sink = self._d, self.words[head], row < self._sinks
-        slot, more = self.slot(row), PLANES if sink else 1
-        slots = slice(slot, slot + more)
+        words, sink = self.words[head], row < self._sinks
         if sink:
-            self.scales[head, slots], self.search[head, slots] = planes(k)
+            scales, codes = planes(k)
             self.k[head, row], self.v[head, row] = k, v
-            fields = [(self.search[head, slots], 2), (self.scales[head, slots], SCALE_BITS)]
+            fields = [(codes, 2), (scales, SCALE_BITS)]
         else:
             fields = []
             key, value = (encode(x, m) for x, m in zip((k, v), self._fractions, strict=True))
             for to, of, m in zip((self.k, self.v), (key, value), self._fractions, strict=True):
                 to[head, row] = fine_values(of.fine, of.scale, m)
                 fields += [(of.fine, m + 3), (of.scale, SCALE_BITS)]
-            self.scales[head, slot] = key.scale
             # The sign and the highest bit of the exponent.
-            self.search[head, slot] = key.fine >> self._fractions[0] + 1
+            scales, codes = key.scale[None], key.fine[None] >> self._fractions[0] + 1
         exact = np.stack([k, v])[: 2 * sink].view(np.uint16)
-        new = NewRow(packed(fields, d), mean.view(np.uint16), exact)
+        new = NewRow(packed(fields, self._d), mean.view(np.uint16), exact)
         self.mean[head] = mean
-
         words[self._capacity + row] = exact[0] if sink else new.codes
         words[self._capacity // 2 + self._capacity // 4] = new.mean
         if sink:
             words[self._capacity // 2 + row] = exact[1]
-        # Of the slot's search block: the word of its scale, and the word of its codes.
-        end, rows = slots.stop, 2 * d
-        block, first = slot // rows, slot // SEARCH_ROWS * SEARCH_ROWS
-        words[block * (1 + d // 4)] = packed(
-            [(self.scales[head, block * rows : end], SCALE_BITS)], d
-        )
-        words[block + slot // SEARCH_ROWS + 1] = packed([(self.search[head, first:end], 2)], d)
+        self._write_search(head, self.slot(row), scales, codes)
         return new
+
+    def _write_search(self, head: int, slot: int, scales: np.ndarray, codes: np.ndarray) -> None:
+        """Scales and codes of slots from number `slot` on, into the words that have the last.
+
+        Other slots of the words are as they were when a row was last written, or 0 in new words.
+        """
+        d, words = self._d, self.words[head]
+        block, tile = slot // (2 * d), slot // SEARCH_ROWS
+        for tail, size, values, stored in (
+            (self._last_scales[head], 2 * d, scales, self.scales[head]),
+            (self._last_codes[head], SEARCH_ROWS, codes, self.search[head]),
+        ):
+            first = slot % size
+            if first == 0:
+                tail[:] = 0
+            tail[first : first + len(values)] = values
+            here = stored[slot - first :][:size]
+            here[:] = tail[: len(here)]
+        words[block * (1 + d // 4)] = packed([(self._last_scales[head], SCALE_BITS)], d)
+        words[block + tile + 1] = packed([(self._last_codes[head], 2)], d)
 
     def slot(self, row: int) -> int:
         """The first slot of a row; of the next row to come, the number of slots."""

@@ -28,7 +28,7 @@ class TsuruCore:
     new
         What the host gave in the last step, of each kv head.
     chosen
-        ``bool[rows]`` of each batch of the last step: which rows it read.
+        ``bool[slots]`` of each batch of the last step: slots of the rows that it read.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class TsuruCore:
         always[np.flatnonzero(present)[-1]] = True
         chosen = choose(e, present, always, threshold, self._sum_bits)
         taken = chosen.slots[present]
-        self.chosen.append(taken)
+        self.chosen.append(chosen.slots)
         k, v = (x[kv_head, used][taken] for x in (rows.k, rows.v))
         scores = inner_products(
             q,

@@ -127,10 +127,14 @@ class GroupedRows(Component[GroupedRowsParameters]):
             "o": stream_out(p.lane.output_layout, "Results, in order of heads."),
         }
 
+    def make_lane(self, number: int) -> WeightedRows:
+        """A lane; a core whose lanes do more has others."""
+        return WeightedRows(self.parameters.lane)
+
     def elaborate(self, platform):
         m = Module()
         p, batch, rows = self.parameters, self.batch, self.rows
-        lanes = [WeightedRows(p.lane) for _ in range(p.lanes)]
+        lanes = [self.make_lane(n) for n in range(p.lanes)]
         # Number of heads of each batch whose results are to leave.
         layout = data.StructLayout({"heads": count(range(p.lanes + 1))})
         m.submodules.results = results = Queue(QueueParameters(depth=2), shape=layout)

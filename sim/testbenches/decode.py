@@ -83,13 +83,17 @@ class DecodeBench(ABC, Generic[P]):
         self.work.append(None if refused else self.work_of(result, len(q), group, command))
         offer(self._inputs, number, {"heads": len(q), "group": group, **command})
         if not refused:
-            offer_rows(self._inputs, number, q, k, v)
+            self.offer_rows(number, q, k, v)
             self._outputs.add("o", number, outputs_of(result))
         for report in result.reports:
             fields = {name: [getattr(report, name)] for name, _ in self.parameters.report_layout}
             self._outputs.add("report", number, fields)
         self.results.append(result)
         return result
+
+    def offer_rows(self, number: int, q, k, v) -> None:
+        """The rows of command `number`, after its step by the model."""
+        offer_rows(self._inputs, number, q, k, v)
 
     def add_refused(self, heads: int, group: int, **command: Any) -> StepResult:
         """A command that does not fit."""
