@@ -16,11 +16,15 @@ from hw.attention.streamed_rows import TILE
 from hw.layout import FLAG, count, index
 from hw.stream.memory_port import MemoryPort
 from hw.stream.sequential_reader import SequentialReaderParameters
+from hw.tsuru.core_cycles import Batch, CoreCycles, Step
 from hw.tsuru.rest_rows import RestRowsParameters
 from hw.tsuru.row_choice import THRESHOLD, RowChoiceParameters
 from hw.tsuru.row_format import RowFormat
 from hw.tsuru.row_search import PLANES
 from hw.tsuru.row_supply import RowSupplyParameters
+
+FINE_CYCLES, SINK_CYCLES = 6, 7
+"""Cycles of a kv head's new row, and of a sink."""
 
 
 class Work(NamedTuple):
@@ -175,4 +179,26 @@ class TsuruCoreParameters(DecodeParameters):
         return self.latency + choice.latency + choice.rest_cycles + 2 * self.parallel
 
     def cycles(self, steps: Sequence[Work | None], memory_latency: int = 1, pause: int = 0) -> int:
-        return 1
+        """Cycles from the first command offered to the last result or report accepted.
+
+        Without stalls: the memory answers in `memory_latency` cycles, rows of q and kv are valid in
+        time, and so are commands, or `pause` cycles after a step's last beat. There is no formula:
+        the parts' control is gone through cycle by cycle.
+
+        steps
+            Work of each; None for a command that is refused.
+        """
+        parts = [None if step is None else self._step(step) for step in steps]
+        return CoreCycles(self, memory_latency).run(parts, pause)
+
+    def _step(self, work: Work) -> Step:
+        sinks = min(work.tokens, self.sinks)
+        slots = work.tokens + (PLANES - 1) * sinks
+        heads = self.order.batches(work.heads, work.group)
+        batches = [
+            Batch(number, self.choice.words(slots), chosen, sinks)
+            for number, chosen in zip(heads, work.chosen, strict=True)
+        ]
+        batches[-1].last = True
+        of_row = SINK_CYCLES if work.tokens <= self.sinks else FINE_CYCLES
+        return Step(of_row * -(-work.heads // work.group), batches)

@@ -1,10 +1,10 @@
 """The choice of rows by their estimates, and the probability of the others (ToPick's rule)."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
-import numpy as np
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, memory
 
@@ -15,26 +15,18 @@ from hw.attention.delay import delay
 from hw.component import Component
 from hw.layout import FLAG, FixedPoint, count, index
 from hw.ports import Ports, stream_in, stream_out
+from hw.tsuru.estimate import ESTIMATE, FRACTION
+from hw.tsuru.estimate_sum import OCTAVES, SUM_CYCLES, SUM_FRACTION, TERM, EstimateSum, power
 from hw.tsuru.row_format import SEARCH_ROWS
-from hw.tsuru.row_search import ESTIMATE, FRACTION, PLANES, RowSearchParameters
+from hw.tsuru.row_search import PLANES, RowSearchParameters
 
-SUM_FRACTION = 24
-"""Fraction bits of a sum of powers: terms of 2^-24 of the largest still count."""
-POWER_BITS = 8
-POWERS = [int(np.rint(2.0 ** (POWER_BITS + n / (1 << FRACTION)))) for n in range(1 << FRACTION)]
-"""2^f of an estimate's fraction, in units of 2^-POWER_BITS."""
-TERM = POWERS[-1].bit_length() + SUM_FRACTION - POWER_BITS
-OCTAVES = signed(ESTIMATE.width - FRACTION)
-LOWEST = -(1 << OCTAVES.width - 1)
 SUM_PRECISION = 8
 REST_FRACTION = 10
 LN2_BITS = 16
-LN2 = round(np.log(2) * 2**LN2_BITS)
+LN2 = round(math.log(2) * 2**LN2_BITS)
 THRESHOLD = FixedPoint(unsigned(8 + FRACTION), FRACTION)
 """-log2 of the least probability of a chosen row."""
 LOG_STAGES = 2
-SUM_CYCLES = 6
-"""Cycles from a tile to the sum with its terms."""
 TERM_CYCLES = 3
 """Cycles from a chosen row to the sum without its terms."""
 LOOK_CYCLES = 3
@@ -208,56 +200,20 @@ class RowChoice(Component[RowChoiceParameters]):
             m.d.sync += [full.eq(0), step.eq(0), buffer.eq(~buffer)]
 
         valid = delay(m, "tile_valid", taken)
-        found = [self._head_sum(m, h, valid, start) for h in range(p.parallel)]
-        origins, totals = (list(x) for x in zip(*found, strict=True))
+        origins, totals = [], []
+        for h in range(p.parallel):
+            m.submodules[f"sum_{h}"] = unit = EstimateSum(p.sum_bits)
+            m.d.comb += [
+                Cat(unit.e).eq(Cat(i.payload.e[n][h] for n in range(SEARCH_ROWS))),
+                unit.present.eq(i.payload.present),
+                unit.valid.eq(valid),
+                unit.clear.eq(start),
+            ]
+            origins.append(unit.origin)
+            totals.append(unit.total)
         number = Signal(range(steps + 1))
         m.d.comb += number.eq(step - (SUM_CYCLES - 1))
         return origins, totals, self._thresholds(m, number, origins, totals)
-
-    def _head_sum(self, m: Module, h: int, valid, start) -> tuple[Signal, Signal]:
-        """A head's sum of the tiles, SUM_CYCLES later; cleared at `start`."""
-        payload = self.i.payload
-        e = [payload.e[n][h] for n in range(SEARCH_ROWS)]
-        octaves = [
-            Mux(payload.present[n], e[n][FRACTION:].as_signed(), LOWEST) for n in range(SEARCH_ROWS)
-        ]
-        # 1: the tile's highest octave.
-        while len(octaves) > 1:
-            pairs = [octaves[n : n + 2] for n in range(0, len(octaves), 2)]
-            octaves = [Mux(a > b, a, b) for a, b in pairs]
-        highest = Signal(OCTAVES, name=f"highest_{h}", reset_less=True)
-        entry = Cat(*e, payload.present)
-        entry_1 = Signal(len(entry), name=f"entry_1_{h}", reset_less=True)
-        m.d.sync += [highest.eq(octaves[0]), entry_1.eq(entry)]
-        # 2: the highest so far.
-        origin = Signal(OCTAVES, name=f"origin_{h}", init=LOWEST)
-        drop = Signal(OCTAVES.width, name=f"drop_{h}", reset_less=True)
-        entry_2 = Signal(len(entry), name=f"entry_2_{h}", reset_less=True)
-        rises = Signal(name=f"rises_{h}")
-        m.d.comb += rises.eq(highest > origin)
-        m.d.sync += [drop.eq(Mux(rises, highest - origin, 0)), entry_2.eq(entry_1)]
-        with m.If(valid & rises):
-            m.d.sync += origin.eq(highest)
-        # 3 and 4: terms, relative to it.
-        present = entry_2[-SEARCH_ROWS:]
-        terms = [
-            _power(
-                m, entry_2[n * ESTIMATE.width :][: ESTIMATE.width], origin, present[n], f"{h}_{n}"
-            )
-            for n in range(SEARCH_ROWS)
-        ]
-        # 5: their sum.
-        added = Signal(TERM + 3, name=f"added_{h}", reset_less=True)
-        m.d.sync += added.eq(sum(terms, Const(0, TERM)))
-        # 6: the sum of all tiles.
-        total = Signal(self.parameters.sum_bits, name=f"sum_{h}")
-        shift = delay(m, f"drop_{h}", drop, 3, reset=False)
-        with m.If(delay(m, f"valid_{h}", valid, 4)):
-            far = shift[6:].any()
-            m.d.sync += total.eq(Mux(far, 0, total >> shift[:6]) + added)
-        with m.If(start):
-            m.d.sync += [origin.eq(LOWEST), total.eq(0)]
-        return origin, total
 
     def _thresholds(self, m: Module, number: Value, origins: list, totals: list) -> list:
         """log2 of x times the sum of each head, head `number` in a cycle."""
@@ -401,7 +357,7 @@ class RowChoice(Component[RowChoiceParameters]):
         valid = delay(m, "taken_valid", goes, TERM_CYCLES - 1)
         left = []
         for h, (total, origin) in enumerate(zip(totals, origins, strict=True)):
-            term = _power(m, e[h], origin, Const(1, 1), f"taken_{h}")
+            term = power(m, e[h], origin, Const(1, 1), f"taken_{h}")
             with m.If(valid):
                 m.d.sync += total.eq(total - term)
             # The sum was cut off where its origin rose, so it may be less than its terms.
@@ -442,19 +398,3 @@ class RowChoice(Component[RowChoiceParameters]):
             with m.If(number == h + LOG_STAGES + 2):
                 of_head = Mux(none, FP16.infinity | 1 << 15, score.o)
                 m.d.sync += rest.payload[h].eq(Mux(used[h], of_head, 0))
-
-
-def _power(m: Module, e: Value, origin: Value, present: Value, name: str) -> Signal:
-    """2^(e - origin) in units of 2^-SUM_FRACTION, two cycles later; 0 if not `present`."""
-    far = Signal(OCTAVES.width, name=f"far_{name}")
-    distance = Signal(5, name=f"distance_{name}", reset_less=True)
-    digits = Signal(POWERS[-1].bit_length(), name=f"digits_{name}", reset_less=True)
-    term = Signal(TERM, name=f"term_{name}", reset_less=True)
-    m.d.comb += far.eq(origin - e[FRACTION:].as_signed())
-    # A shift by 31 is more than all of the term's bits.
-    m.d.sync += [
-        distance.eq(far[:5] | far[5:].any().replicate(5)),
-        digits.eq(Mux(present, Array(POWERS)[e[:FRACTION]], 0)),
-        term.eq(Cat(Const(0, SUM_FRACTION - POWER_BITS), digits) >> distance),
-    ]
-    return term

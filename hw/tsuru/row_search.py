@@ -1,17 +1,25 @@
 """Estimates of the scores of all rows, by search codes: 8 rows and several heads a cycle."""
 
 import dataclasses
+import math
 from functools import cached_property
 
-import numpy as np
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 
 from hw.arith.float_format import FP16
 from hw.component import Component
-from hw.layout import FLAG, FixedPoint, count, mask
+from hw.layout import FLAG, count, mask
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
+from hw.tsuru.estimate import (
+    ESTIMATE,
+    FRACTION,
+    clipped,
+    delayed,
+    saturated,
+    sum_of,
+)
 from hw.tsuru.query_integers import CYCLES, FIELD, QueryIntegers
 from hw.tsuru.row_format import (
     NOT_FINITE,
@@ -22,16 +30,12 @@ from hw.tsuru.row_format import (
     RowFormat,
 )
 
-FRACTION = 6
-"""Fraction bits of an estimate."""
-ESTIMATE = FixedPoint(signed(16), FRACTION)
-"""A score as a binary logarithm: log2(e) q k."""
 PLANES = 4
 """Search codes of a sink, of weights 1, 4, 16 and 64, which make eight bits."""
 MOST_SINKS = SEARCH_ROWS // PLANES
 """The planes of sinks are in the first tile."""
 FACTOR_FRACTION = 7
-FACTORS = [int(np.rint((1 + n / 8) * np.log2(np.e) * 2**FACTOR_FRACTION)) for n in range(8)]
+FACTORS = [round((1 + n / 8) * math.log2(math.e) * 2**FACTOR_FRACTION) for n in range(8)]
 """log2(e) times the significand of a scale."""
 GROUP = 8
 """Elements whose products are added in the first stage."""
@@ -289,7 +293,7 @@ class RowSearch(Component[RowSearchParameters]):
             # -x is ~x + 1: the ones are counted for all heads at once.
             negative = Signal(range(p.d + 1), name=f"negative_{n}", reset_less=True)
             with m.If(advance):
-                m.d.sync += negative.eq(_sum([code[1] for code in row]))
+                m.d.sync += negative.eq(sum_of([code[1] for code in row]))
             counts.append(negative)
             parts.append(
                 [self._groups(m, advance, row, q, f"{n}_{h}") for h, q in enumerate(queries)]
@@ -302,10 +306,10 @@ class RowSearch(Component[RowSearchParameters]):
                     signed(width + (p.d - 1).bit_length()), name=f"dot_{n}_{h}", reset_less=True
                 )
                 with m.If(advance):
-                    m.d.sync += dot.eq(_sum([*of_head, counts[n]]))
+                    m.d.sync += dot.eq(sum_of([*of_head, counts[n]]))
                 dots[-1].append(dot)
         for stage in range(2):
-            flags, scales = _delayed(m, advance, f"dot_{stage}", flags, scales)
+            flags, scales = delayed(m, advance, f"dot_{stage}", flags, scales)
         return flags, scales, dots
 
     def _groups(self, m: Module, advance, row: list, query, name: str) -> list:
@@ -322,7 +326,7 @@ class RowSearch(Component[RowSearchParameters]):
                 terms.append((size ^ code[1].replicate(width))[:width].as_signed())
             part = Signal(signed(width + 3), name=f"part_{name}_{first}", reset_less=True)
             with m.If(advance):
-                m.d.sync += part.eq(_sum(terms))
+                m.d.sync += part.eq(sum_of(terms))
             found.append(part)
         return found
 
@@ -359,10 +363,10 @@ class RowSearch(Component[RowSearchParameters]):
                 result = Signal(ESTIMATE.as_shape(), name=f"estimate_{n}_{h}", reset_less=True)
                 with m.If(advance):
                     m.d.sync += [product.eq(dot * factor), right.eq(most - field - top)]
-                    m.d.sync += result.eq(_saturated(m, product, right, not_finite))
+                    m.d.sync += result.eq(saturated(m, product, right, not_finite))
                 results[-1].append(result)
         for stage in range(2):
-            flags, _ = _delayed(m, advance, f"scale_{stage}", flags, [])
+            flags, _ = delayed(m, advance, f"scale_{stage}", flags, [])
         return flags, results
 
     def _planes(self, m: Module, advance, flags, estimates: list) -> None:
@@ -375,58 +379,10 @@ class RowSearch(Component[RowSearchParameters]):
                 if n < p.sinks * PLANES and n % PLANES == 0:
                     total = Signal(signed(len(e) + 2), name=f"total_{n}_{h}")
                     of_sink = [estimates[n + plane][h] for plane in range(PLANES)]
-                    m.d.comb += total.eq(_sum(of_sink))
-                    e = Mux(first, _clipped(m, total), e)
+                    m.d.comb += total.eq(sum_of(of_sink))
+                    e = Mux(first, clipped(m, total), e)
                 there = (present[n] & used[h]).replicate(len(e))
                 with m.If(advance):
                     m.d.sync += o.payload.e[n][h].eq(e & there)
         with m.If(advance):
             m.d.sync += [o.valid.eq(valid), o.payload.last.eq(last), o.payload.present.eq(present)]
-
-
-def _sum(values: list) -> Value:
-    """A tree of adders, neighbours first."""
-    while len(values) > 1:
-        pairs = [values[n : n + 2] for n in range(0, len(values), 2)]
-        values = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
-    return values[0]
-
-
-def _delayed(m: Module, advance, name: str, flags, scales: list) -> tuple[Value, list]:
-    """Flags, of which the first is valid, and scales a stage later."""
-    later = Signal(len(flags), name=f"{name}_flags")
-    kept = [
-        Signal(unsigned(SCALE_BITS), name=f"{name}_scale_{n}", reset_less=True)
-        for n in range(len(scales))
-    ]
-    with m.If(advance):
-        m.d.sync += [later.eq(flags), *(to.eq(of) for to, of in zip(kept, scales, strict=True))]
-    return later, kept
-
-
-def _clipped(m: Module, total) -> Value:
-    """A signed number, saturated at an estimate's bits."""
-    width = ESTIMATE.width
-    above = total[width - 1 :]
-    fits = ~above.any() | above.all()
-    result = Signal(ESTIMATE.as_shape(), name="clipped")
-    limit = Cat((~total[-1]).replicate(width - 1), total[-1])
-    m.d.comb += result.eq(Mux(fits, total[:width], limit))
-    return result
-
-
-def _saturated(m: Module, product, right, not_finite) -> Value:
-    """product 2^-right, rounded down and saturated; a left shift saturates whatever is not 0."""
-    shifted = Signal(product.shape(), name="shifted")
-    result = Signal(ESTIMATE.as_shape(), name="saturated")
-    m.d.comb += shifted.eq(product >> right[:-1])
-    left = right[-1] & product.any()
-    largest = (1 << ESTIMATE.width - 1) - 1
-    m.d.comb += result.eq(
-        Mux(
-            not_finite,
-            largest,
-            Mux(left, Mux(product[-1], -largest - 1, largest), _clipped(m, shifted)),
-        )
-    )
-    return result

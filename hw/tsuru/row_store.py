@@ -12,9 +12,6 @@ from hw.tsuru.core_parameters import TsuruCoreParameters
 from hw.tsuru.row_format import SCALE_BITS, SEARCH_BITS
 from hw.tsuru.row_search import PLANES
 
-FINE_CYCLES, SINK_CYCLES = 6, 7
-"""Cycles of a kv head's new row, and of a sink."""
-
 
 class RowStore(Component[TsuruCoreParameters]):
     """For each kv head, the words of its new row, and the words of the search with its codes.

@@ -9,6 +9,7 @@ from hw.attention.step_sequence import StepSequence
 from hw.stream.combine import copy, fork, join, merge
 from hw.stream.queue import Queue, QueueParameters
 from hw.stream.sequential_reader import SequentialReader
+from hw.tsuru.core_cycles import BATCHES, RESTS, ROWS
 from hw.tsuru.core_parameters import TsuruCoreParameters as TsuruCoreParameters
 from hw.tsuru.core_parameters import Work as Work
 from hw.tsuru.rest_rows import RestGroup
@@ -16,12 +17,6 @@ from hw.tsuru.row_choice import RowChoice
 from hw.tsuru.row_search import PLANES, RowSearch
 from hw.tsuru.row_store import RowStore
 from hw.tsuru.row_supply import RowSupply
-
-BATCHES = 4
-"""Batches that may wait for a part."""
-ROWS = 16
-"""Chosen rows that may wait for their requests."""
-RESTS = 2
 
 
 class TsuruCore(DecodeCore[TsuruCoreParameters]):
