@@ -9,12 +9,10 @@ from hw.ports import Ports, stream_in, stream_out
 from hw.stream.combine import join
 from hw.stream.queue import Queue, QueueParameters
 from hw.stream.reorder_buffer import ReorderBuffer
+from hw.tsuru.part_cycles import WAITING
 from hw.tsuru.row_format import fine_to_float
 from hw.tsuru.row_requests import RowRequests
 from hw.tsuru.row_requests import RowSupplyParameters as RowSupplyParameters
-
-WAITING = 2
-"""Batches whose rows are on their way, at most."""
 
 
 class RowSupply(Component[RowSupplyParameters]):
