@@ -14,9 +14,11 @@ from golden.tsuru.stored_rows import PLANES, NewRow, StoredRows
 
 @dataclass(frozen=True)
 class TsuruReport:
-    """Number of tokens in memory after a step, and whether the command was refused."""
+    """Number of tokens in memory after a step, rows that its batches read besides the sinks, and
+    whether the command was refused."""
 
     length: int
+    chosen: int = 0
     error: bool = False
 
 
@@ -68,8 +70,10 @@ class TsuruCore:
             shared = q[first : first + group]
             for n in range(0, len(shared), self._parallel):
                 parts.append(self._batch(kv_head, shared[n : n + self._parallel], threshold))
+        sinks = min(self._sinks, self.length)
+        chosen = sum(int(slots.sum()) - sinks for slots in self.chosen)
         o, invalid, p = (np.concatenate(of) for of in zip(*parts, strict=True))
-        return StepResult(o, invalid, p, [TsuruReport(self.length)])
+        return StepResult(o, invalid, p, [TsuruReport(self.length, chosen)])
 
     def _batch(self, kv_head: int, q: np.ndarray, threshold: int):
         """``o``, ``invalid`` and ``p`` of heads of a kv head; the last p is the rest's."""

@@ -148,8 +148,15 @@ class TsuruCoreParameters(DecodeParameters):
 
     @cached_property
     def report_layout(self) -> data.StructLayout:
-        """``length``: number of tokens in memory after the step; ``error``: it was refused."""
-        return data.StructLayout({"length": count(range(self.capacity + 1)), "error": FLAG})
+        """``length``: number of tokens in memory after the step; ``chosen``: rows that its batches
+        read besides the sinks, added up; ``error``: it was refused."""
+        return data.StructLayout(
+            {
+                "length": count(range(self.capacity + 1)),
+                "chosen": count(range(self.heads * self.capacity)),
+                "error": FLAG,
+            }
+        )
 
     @cached_property
     def reader(self) -> SequentialReaderParameters:

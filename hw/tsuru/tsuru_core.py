@@ -83,6 +83,8 @@ class TsuruCore(DecodeCore[TsuruCoreParameters]):
             (supply.o, lanes.rows),
         ):
             wiring.connect(m, source, sink)
+        with m.If(choice.o.valid & choice.o.ready):
+            m.d.sync += self._count.eq(self._count + 1)
         wiring.connect(m, lanes.o, wiring.flipped(self.o))
         return m
 
@@ -92,17 +94,20 @@ class TsuruCore(DecodeCore[TsuruCoreParameters]):
         command, report = self.command, self.report
         length = Signal(range(p.capacity + 1))
         threshold = Signal.like(command.payload.threshold, reset_less=True)
+        self._count = Signal(report.payload.chosen.shape())  # chosen rows of the step
         accepted = join(m, [command], [sequence.command])
         with m.If(accepted & ~sequence.refused):
             m.d.comb += store.restart.eq(command.payload.restart)
             m.d.sync += [
                 length.eq(Mux(command.payload.restart, 0, length) + 1),
                 threshold.eq(command.payload.threshold),
+                self._count.eq(0),
             ]
         m.d.comb += [
             *copy(sequence.command.payload, command.payload),
             sequence.refuse.eq(~command.payload.restart & (length == p.tokens)),
             report.payload.length.eq(length),
+            report.payload.chosen.eq(Mux(sequence.error, 0, self._count)),
             report.payload.error.eq(sequence.error),
             sequence.reported.eq(report.valid & report.ready),
         ]

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from hw.parameters import require_one_of
-from sim.commands.engines import topick, unicaim
+from sim.commands.engines import topick, tsuru, unicaim
 
 if TYPE_CHECKING:
     from sim.commands.engines.attention import AttentionEngine
@@ -21,13 +21,14 @@ ATTENTION = (
     "lad.lad_tile",
     "unicaim.unicaim_core",
     "kllm.kllm_core",
+    "tsuru.tsuru_core",
     "baseline.dense_core",
     "baseline.h2o_core",
 )
 """Blocks that compute a layer's attention."""
 LINEAR = ("kllm.kllm_core", "veda.veda_core")
 """Blocks that compute a layer's matrix products."""
-OPTIONS = (*topick.OPTIONS, *unicaim.OPTIONS)
+OPTIONS = (*topick.OPTIONS, *unicaim.OPTIONS, *tsuru.OPTIONS)
 """Options that engines add to the common ones."""
 DEFAULT = ATTENTION[0]
 """The block of a layer's attention where none is named."""

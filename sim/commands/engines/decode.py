@@ -12,6 +12,7 @@ from hw.attention.decode_core import DecodeParameters
 from sim.commands.engines.attention import Fp16Attention
 from sim.commands.engines.part import LayerRun
 from sim.core import payload
+from sim.core.streams import Streams
 from sim.testbenches.decode import DecodeBench, input_streams, offer, offer_rows
 from sim.testbenches.memory import NAME
 
@@ -99,11 +100,15 @@ class DecodeAttention(Fp16Attention[P]):
         q, k, v = rows
         inputs = input_streams(self._p)
         offer(inputs, 0, command | {"heads": len(q), "group": len(q) // len(k)})
-        offer_rows(inputs, 0, q, k, v)
+        self._offer(inputs, token, q, k, v)
         tokens = q.shape[1] if q.ndim == 3 else 1
         expected = {"o": len(q) * tokens, "report": tokens}
         outcome = self._rtl(token, inputs.packed(), expected)
         return self._outputs(outcome), outcome.outputs["report"]
+
+    def _offer(self, inputs: Streams, token: int, q, k, v) -> None:
+        """Rows of the token's command, number 0, without the model."""
+        offer_rows(inputs, 0, q, k, v)
 
 
 def power_of_two(least: int) -> int:

@@ -1,6 +1,6 @@
 """Testbench of the sixth design: queries and codes of new rows in, a memory, rows of o out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,9 +8,11 @@ import numpy as np
 from golden.attention.decode_core import StepResult
 from golden.trace import Trace
 from golden.tsuru.row_format import SEARCH_ROWS
+from golden.tsuru.stored_rows import NewRow
 from golden.tsuru.tsuru_core import TsuruCore
 from hw.tsuru.tsuru_core import TsuruCoreParameters, Work
 from sim.core.stimulus import Stimulus
+from sim.core.streams import Streams
 from sim.testbenches.decode import DecodeBench, layers_of, random_steps
 from sim.testbenches.tsuru.row_search import rotated
 
@@ -41,9 +43,7 @@ class TsuruSteps(DecodeBench[TsuruCoreParameters]):
         return self.model.step(q, k, v, group=group, **command)
 
     def offer_rows(self, number: int, q, k, v) -> None:
-        self._inputs.add("q", number, {"": q})
-        words = np.concatenate([new.words for new in self.model.new])
-        self._inputs.add("kv", number, {"": words})
+        offer_codes(self._inputs, number, q, self.model.new)
 
     def work_of(self, result: StepResult, heads: int, group: int, command: Mapping) -> Work:
         chosen = []
@@ -55,6 +55,12 @@ class TsuruSteps(DecodeBench[TsuruCoreParameters]):
 
     def stored(self) -> np.ndarray:
         return self.model.rows.words.view(np.float16)
+
+
+def offer_codes(inputs: Streams, number: int, q: np.ndarray, new: Sequence[NewRow]) -> None:
+    """Queries ``[heads, d]`` of a command, and each kv head's words."""
+    inputs.add("q", number, {"": q})
+    inputs.add("kv", number, {"": np.concatenate([row.words for row in new])})
 
 
 class TsuruCoreTestbench:
