@@ -141,111 +141,101 @@ class RowRequests(Component[RowSupplyParameters]):
 
     def elaborate(self, platform):
         m = Module()
-        p, batch, i, issue = self.parameters, self.batch, self.i, self.issue
-        kv_head = Signal(p.head_bits, reset_less=True)
-        sinks = Signal(range(p.sinks + 1), reset_less=True)
-        more = Signal(reset_less=True)
-        sink = Signal(range(max(2, p.sinks)))  # that is requested
+        p, batch, issue = self.parameters, self.batch, self.issue
+        of_batch = Signal(p.batch_layout, reset_less=True)
         chosen = Signal(range(p.capacity + 1), reset_less=True)  # rows so far
         beyond = Signal(range(p.capacity + 1), reset_less=True)  # of them, whose V is not kept
+        sink = Signal(range(max(2, p.sinks)))  # that is requested
         place = Signal(p.row_bits)
         half = Signal()
-        m.submodules.list = kept = memory.Memory(
-            shape=unsigned(p.row_bits), depth=p.capacity, init=[]
-        )
-        write, read = kept.write_port(), kept.read_port()
-        listed = Signal(range(p.capacity + 1), reset_less=True)
-        there = Signal()
-        last_sink = sink + 1 == sinks
-        passed = issue.valid & issue.ready
+        last_sink = Signal()
+        kv_head, sinks = of_batch.kv_head, of_batch.sinks
         m.d.comb += [
             issue.payload.address.eq(Cat(place, half, kv_head)),
-            write.addr.eq(beyond),
-            write.data.eq(i.payload.row),
-            read.addr.eq(listed),
+            last_sink.eq(sink + 1 == sinks),
         ]
-
-        def values() -> None:
-            """After the sinks' V: V of rows that is not kept, or the mean."""
-            m.next = "MEAN"
-            with m.If(beyond.any()):
-                m.next = "AGAIN"
-
-        def after_keys() -> None:
-            values()
-            with m.If(sinks.any()):
-                m.next = "SINK_V"
-
+        next_sink = sink.eq(Mux(last_sink, 0, sink + 1))
         with m.FSM(name="request"):
             with m.State("IDLE"):
-                m.d.comb += [
-                    batch.ready.eq(1),
-                ]
-                m.d.sync += [
-                    kv_head.eq(batch.payload.kv_head),
-                    sinks.eq(batch.payload.sinks),
-                    more.eq(batch.payload.more),
-                    chosen.eq(0),
-                    beyond.eq(0),
-                    listed.eq(0),
-                ]
-                with m.If(batch.valid & batch.ready):
+                m.d.comb += batch.ready.eq(1)
+                m.d.sync += [of_batch.eq(batch.payload), chosen.eq(0), beyond.eq(0)]
+                with m.If(batch.valid):
                     m.next = "ROWS"
                     with m.If(batch.payload.sinks.any()):
                         m.next = "SINK_K"
             with m.State("SINK_K"):
-                m.d.comb += [
-                    issue.valid.eq(1),
-                    half.eq(1),
-                    place.eq(sink),
-                    issue.payload.last.eq(last_sink & ~more),
-                ]
+                m.d.comb += [issue.valid.eq(1), half.eq(1), place.eq(sink)]
+                m.d.comb += issue.payload.last.eq(last_sink & ~of_batch.more)
                 with m.If(issue.ready):
-                    m.d.sync += sink.eq(Mux(last_sink, 0, sink + 1))
+                    m.d.sync += next_sink
                     with m.If(last_sink):
                         m.next = "SINK_V"
-                        with m.If(more):
+                        with m.If(of_batch.more):
                             m.next = "ROWS"
-            with m.State("ROWS"):
-                m.d.comb += [
-                    issue.valid.eq(i.valid),
-                    i.ready.eq(issue.ready),
-                    half.eq(1),
-                    place.eq(i.payload.row),
-                    issue.payload.last.eq(i.payload.last),
-                    write.en.eq(passed & (chosen >= p.kept)),
-                ]
-                with m.If(passed):
-                    m.d.sync += [chosen.eq(chosen + 1), beyond.eq(beyond + write.en)]
-                    with m.If(i.payload.last):
-                        m.next = "LISTED"
-            with m.State("LISTED"):  # `beyond` counts the last row too
-                after_keys()
+            self._rows(m, place, half, chosen, beyond, sinks)
             with m.State("SINK_V"):
                 m.d.comb += [issue.valid.eq(1), place.eq(p.sinks_address + sink)]
                 with m.If(issue.ready):
-                    m.d.sync += sink.eq(Mux(last_sink, 0, sink + 1))
+                    m.d.sync += next_sink
                     with m.If(last_sink):
-                        values()
-            with m.State("AGAIN"):
-                m.d.comb += [
-                    issue.valid.eq(there),
-                    half.eq(1),
-                    place.eq(read.data),
-                    read.en.eq((listed != beyond) & (~there | issue.ready)),
-                ]
-                with m.If(read.en):
-                    m.d.sync += [listed.eq(listed + 1), there.eq(1)]
-                with m.Elif(issue.ready):
-                    m.d.sync += there.eq(0)
-                    with m.If(there):
-                        m.next = "MEAN"
+                        _values(m, beyond)
             with m.State("MEAN"):
-                m.d.comb += [
-                    issue.valid.eq(1),
-                    place.eq(p.mean_address),
-                    issue.payload.last.eq(1),
-                ]
+                m.d.comb += [issue.valid.eq(1), place.eq(p.mean_address)]
+                m.d.comb += issue.payload.last.eq(1)
                 with m.If(issue.ready):
                     m.next = "IDLE"
         return m
+
+    def _rows(self, m: Module, place, half, chosen, beyond, sinks) -> None:
+        """States of chosen rows, and of those whose V is read once more."""
+        p, i, issue = self.parameters, self.i, self.issue
+        m.submodules.list = numbers = memory.Memory(
+            shape=unsigned(p.row_bits), depth=p.capacity, init=[]
+        )
+        write, read = numbers.write_port(), numbers.read_port()
+        listed = Signal(range(p.capacity + 1), reset_less=True)  # the next to read of the list
+        there = Signal()  # one has been read
+        passed = issue.valid & issue.ready
+        m.d.comb += [
+            write.addr.eq(beyond),
+            write.data.eq(i.payload.row),
+            read.addr.eq(listed),
+        ]
+        with m.State("ROWS"):
+            m.d.comb += [
+                issue.valid.eq(i.valid),
+                i.ready.eq(issue.ready),
+                half.eq(1),
+                place.eq(i.payload.row),
+                issue.payload.last.eq(i.payload.last),
+                write.en.eq(passed & (chosen >= p.kept)),
+            ]
+            with m.If(passed):
+                m.d.sync += [chosen.eq(chosen + 1), beyond.eq(beyond + write.en)]
+                with m.If(i.payload.last):
+                    m.next = "LISTED"
+        with m.State("LISTED"):  # `beyond` counts the last row too
+            m.d.sync += listed.eq(0)
+            _values(m, beyond)
+            with m.If(sinks.any()):
+                m.next = "SINK_V"
+        with m.State("AGAIN"):
+            m.d.comb += [
+                issue.valid.eq(there),
+                half.eq(1),
+                place.eq(read.data),
+                read.en.eq((listed != beyond) & (~there | issue.ready)),
+            ]
+            with m.If(read.en):
+                m.d.sync += [listed.eq(listed + 1), there.eq(1)]
+            with m.Elif(issue.ready):
+                m.d.sync += there.eq(0)
+                with m.If(there):
+                    m.next = "MEAN"
+
+
+def _values(m: Module, beyond) -> None:
+    """The state after the sinks' V: V of rows that is not kept, or the mean."""
+    m.next = "MEAN"
+    with m.If(beyond.any()):
+        m.next = "AGAIN"

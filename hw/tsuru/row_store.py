@@ -49,7 +49,7 @@ class RowStore(Component[TsuruCoreParameters]):
 
     def elaborate(self, platform):
         m = Module()
-        p, store, kv, o = self.parameters, self.store, self.kv, self.o
+        p, store, o = self.parameters, self.store, self.o
         m.submodules.tail = tail = memory.Memory(
             shape=unsigned(2 * p.format.word_bits), depth=max(2, p.kv_heads), init=[]
         )
@@ -80,61 +80,68 @@ class RowStore(Component[TsuruCoreParameters]):
         codes, scales = self._merged(m, tail_words, slot, is_sink)
         m.d.comb += write.data.eq(Cat(codes, scales))
 
+        self._states(m, is_sink, slot, codes, scales, read.en, write.en, place, half, passed)
+        return m
+
+    def _states(
+        self, m, is_sink, slot, codes, scales, read_en, write_en, place, half, passed
+    ) -> None:
+        """A word a state: of `kv` or made of it, and where it goes."""
+        p, store, kv, o = self.parameters, self.store, self.kv, self.o
         # Addresses of the search words: blocks of a word of scales and of words of codes.
         block = slot[p.format.search_rows.bit_length() - 1 :]
         code_words = p.format.search_words - 1
         scale_place = (block << code_words.bit_length() - 1) + block
         code_place = slot[3:] + block + 1
+        word = Value.cast(kv.payload)
 
-        def write_word(word, where, of_row, following: str | None, last_of_kv: bool) -> None:
-            """A word of kv, or made of one; then the next state, or the next row."""
+        def write_word(word, where, of_row: int = 0, last_of_kv: bool = True) -> None:
             m.d.comb += [
                 o.valid.eq(kv.valid),
+                kv.ready.eq(o.ready if last_of_kv else 0),
                 Value.cast(o.payload.data).eq(word),
                 place.eq(where),
                 half.eq(of_row),
             ]
-            if last_of_kv:
-                m.d.comb += kv.ready.eq(o.ready)
-            with m.If(passed):
-                if following is None:
-                    m.d.comb += store.ready.eq(1)
-                m.next = following or "IDLE"
 
-        word = Value.cast(kv.payload)
         with m.FSM(name="write"):
             with m.State("IDLE"):
-                m.d.comb += read.en.eq(1)
+                m.d.comb += read_en.eq(1)
                 with m.If(store.valid):
-                    m.next = "MEAN"
-                    with m.If(~store.payload.value):
-                        m.next = "ROW"
-                        with m.If(is_sink):
-                            m.next = "CODES"
+                    m.next = "ROW"
+                    with m.If(is_sink):
+                        m.next = "CODES"
+                    with m.If(store.payload.value):
+                        m.next = "MEAN"
             with m.State("ROW"):
-                write_word(word, self.row, 1, "CODES", False)
-            with m.State("CODES"):
-                write_word(codes, code_place, 0, "SCALES", False)
-            with m.State("SCALES"):
-                write_word(scales, scale_place, 0, None, True)
-                m.d.comb += write.en.eq(passed)
-            with m.State("MEAN"):
-                m.d.comb += [
-                    o.valid.eq(kv.valid),
-                    Value.cast(o.payload.data).eq(word),
-                    place.eq(p.supply.mean_address),
-                    kv.ready.eq(o.ready),
-                ]
+                write_word(word, self.row, 1, last_of_kv=False)
                 with m.If(passed):
-                    m.d.comb += store.ready.eq(~is_sink)
+                    m.next = "CODES"
+            with m.State("CODES"):
+                write_word(codes, code_place, last_of_kv=False)
+                with m.If(passed):
+                    m.next = "SCALES"
+            with m.State("SCALES"):
+                write_word(scales, scale_place)
+                m.d.comb += [write_en.eq(passed), store.ready.eq(passed)]
+                with m.If(passed):
+                    m.next = "IDLE"
+            with m.State("MEAN"):
+                write_word(word, p.supply.mean_address)
+                m.d.comb += store.ready.eq(passed & ~is_sink)
+                with m.If(passed):
                     m.next = "IDLE"
                     with m.If(is_sink):
                         m.next = "SINK_K"
             with m.State("SINK_K"):
-                write_word(word, self.row, 1, "SINK_V", True)
+                write_word(word, self.row, 1)
+                with m.If(passed):
+                    m.next = "SINK_V"
             with m.State("SINK_V"):
-                write_word(word, p.supply.sinks_address + self.row, 0, None, True)
-        return m
+                write_word(word, p.supply.sinks_address + self.row)
+                m.d.comb += store.ready.eq(passed)
+                with m.If(passed):
+                    m.next = "IDLE"
 
     def _merged(self, m: Module, tail: Value, slot: Value, is_sink: Value) -> tuple[Value, Value]:
         """The last word of codes, and that of scales, with the new row's."""

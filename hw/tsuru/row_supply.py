@@ -67,116 +67,119 @@ class RowSupply(Component[RowSupplyParameters]):
     def _feed(self, m: Module, words, batches) -> None:
         """Rows into a register for the lanes: of words, of V that was kept, and the rest."""
         p, o, rest = self.parameters, self.o, self.rest
-        advance = Signal()  # the register is free
-        m.d.comb += advance.eq(~o.valid | o.ready)
-        chosen = Signal(range(p.capacity + 1))  # rows of the batch
-        given = Signal(range(p.capacity + 1))  # rows whose V has been given
-        sink = Signal(range(p.sinks + 1))
-        value = Signal()  # all K has been taken
-        exact, of_kept = Signal(), Signal()  # the row offered is FP16, or a V that was kept
-        offered = Signal()
-        word_row = Signal()  # it is of a word
-        row = Signal.like(o.payload)
+        order = Order(p)
         passed = Signal()
-        m.d.comb += [passed.eq(offered & advance), words.ready.eq(word_row & advance)]
+        advance = Signal()  # the register is free
+        row = Signal.like(o.payload)
+        m.d.comb += [
+            advance.eq(~o.valid | o.ready),
+            passed.eq(order.offered & advance),
+            words.ready.eq(order.of_word & advance),
+            rest.ready.eq(order.of_rest & advance),
+        ]
         size = p.format.row_layout.size
         word = data.View(p.format.row_layout, Value.cast(words.payload.data)[:size])
-        keep = Signal()  # the V of the word is to be kept
-        kept, there = self._kept(m, word.value, keep, chosen, value, of_kept & passed)
-        last_sink = sink + 1 == batches.payload.sinks
+        kept, there = self._kept(m, order, word.value, passed)
+        valid = Mux(order.of_word, words.valid, Mux(order.of_rest, rest.valid, there))
+        m.d.comb += [
+            order.offered.eq(order.busy & valid),
+            batches.ready.eq(passed & order.of_mean),
+            row.rest.eq(order.of_rest),
+            row.last.eq(order.of_rest | order.of_mean),
+        ]
+        self._states(m, order, passed, words.payload.last, batches)
 
-        def of_word() -> None:
-            m.d.comb += [word_row.eq(1), offered.eq(words.valid)]
+        fine = self._decoded(m, word, kept, order)
+        scores = Cat(rest.payload, Const(0, (p.d - p.parallel) * FP16.width))
+        other = Mux(order.of_rest, scores, fine)
+        m.d.comb += Value.cast(row.data).eq(Mux(order.exact, Value.cast(words.payload.data), other))
+        with m.If(advance):
+            m.d.sync += o.valid.eq(order.offered)
+        with m.If(passed):
+            m.d.sync += o.payload.eq(row)
 
-        def rows_of_value() -> None:
+    def _states(self, m: Module, order: "Order", passed, last, batches) -> None:
+        """What each row is; `last` of the word that is there."""
+        sinks = batches.payload.sinks
+        sink = Signal(range(self.parameters.sinks + 1))
+        given = Signal(range(self.parameters.capacity + 1))  # rows whose V has been given
+        last_sink = Signal()
+        m.d.comb += last_sink.eq(sink + 1 == sinks)
+        next_sink = sink.eq(Mux(last_sink, 0, sink + 1))
+
+        def values() -> None:
             m.next = "MEAN"
-            with m.If(chosen.any()):
+            with m.If(order.chosen.any()):
                 m.next = "KEPT_V"
 
         with m.FSM(name="supply"):
             with m.State("IDLE"):
-                m.d.sync += [chosen.eq(0), given.eq(0), value.eq(0)]
+                m.d.sync += [order.chosen.eq(0), given.eq(0), order.value.eq(0)]
                 with m.If(batches.valid):
                     m.next = "FINE_K"
-                    with m.If(batches.payload.sinks.any()):
+                    with m.If(sinks.any()):
                         m.next = "EXACT_K"
             with m.State("EXACT_K"):
-                of_word()
-                m.d.comb += exact.eq(1)
+                m.d.comb += order.exact_word()
                 with m.If(passed):
-                    m.d.sync += sink.eq(Mux(last_sink, 0, sink + 1))
-                    with m.If(words.payload.last):
-                        m.d.sync += value.eq(1)
+                    m.d.sync += [next_sink, order.value.eq(last)]
+                    with m.If(last):
                         m.next = "REST"
                     with m.Elif(last_sink):
                         m.next = "FINE_K"
             with m.State("FINE_K"):
-                of_word()
-                m.d.comb += keep.eq(passed & (chosen < p.kept))
+                m.d.comb += [order.busy.eq(1), order.of_word.eq(1), order.of_key.eq(1)]
                 with m.If(passed):
-                    m.d.sync += chosen.eq(chosen + 1)
-                    with m.If(words.payload.last):
-                        m.d.sync += value.eq(1)
+                    m.d.sync += [order.chosen.eq(order.chosen + 1), order.value.eq(last)]
+                    with m.If(last):
                         m.next = "REST"
             with m.State("REST"):
-                m.d.comb += [offered.eq(rest.valid), rest.ready.eq(advance)]
-                m.d.comb += [row.rest.eq(1), row.last.eq(1)]
+                m.d.comb += [order.busy.eq(1), order.of_rest.eq(1)]
                 with m.If(passed):
-                    rows_of_value()
-                    with m.If(batches.payload.sinks.any()):
+                    values()
+                    with m.If(sinks.any()):
                         m.next = "EXACT_V"
             with m.State("EXACT_V"):
-                of_word()
-                m.d.comb += exact.eq(1)
+                m.d.comb += order.exact_word()
                 with m.If(passed):
-                    m.d.sync += sink.eq(Mux(last_sink, 0, sink + 1))
+                    m.d.sync += next_sink
                     with m.If(last_sink):
-                        rows_of_value()
-            with m.State("KEPT_V"):
-                m.d.comb += [of_kept.eq(1), offered.eq(there)]
-                with m.If(passed):
-                    m.d.sync += given.eq(given + 1)
-                    with m.If(given + 1 == chosen):
-                        m.next = "MEAN"
-                    with m.Elif(given + 1 == p.kept):
-                        m.next = "AGAIN_V"
-            with m.State("AGAIN_V"):
-                of_word()
-                with m.If(passed):
-                    m.d.sync += given.eq(given + 1)
-                    with m.If(given + 1 == chosen):
-                        m.next = "MEAN"
+                        values()
+            for state in ("KEPT_V", "AGAIN_V"):
+                with m.State(state):
+                    of = order.of_kept if state == "KEPT_V" else order.of_word
+                    m.d.comb += [order.busy.eq(1), of.eq(1)]
+                    with m.If(passed):
+                        m.d.sync += given.eq(given + 1)
+                        with m.If(given + 1 == order.chosen):
+                            m.next = "MEAN"
+                        with m.Elif(given + 1 == self.parameters.kept):
+                            m.next = "AGAIN_V"
             with m.State("MEAN"):
-                of_word()
-                m.d.comb += [exact.eq(1), row.last.eq(1), batches.ready.eq(passed)]
+                m.d.comb += [*order.exact_word(), order.of_mean.eq(1)]
                 with m.If(passed):
                     m.next = "IDLE"
 
-        fine = self._decoded(m, word, kept, value, of_kept)
-        scores = Cat(rest.payload, Const(0, (p.d - p.parallel) * FP16.width))
-        chosen_row = Mux(exact, Value.cast(words.payload.data), Mux(row.rest, scores, fine))
-        m.d.comb += Value.cast(row.data).eq(chosen_row)
-        with m.If(advance):
-            m.d.sync += o.valid.eq(offered)
-        with m.If(passed):
-            m.d.sync += o.payload.eq(row)
-
-    def _kept(self, m: Module, value, keep, chosen, of_value, taken) -> tuple[Value, Signal]:
+    def _kept(self, m: Module, order: "Order", value, passed) -> tuple[Value, Signal]:
         """V of the first rows, on the chip; the next one to be given, and whether it is there."""
-        p = self.parameters
+        p, chosen = self.parameters, order.chosen
+        taken = passed & order.of_kept
         layout = p.format.value_layout
         m.submodules.kept = kept = memory.Memory(shape=unsigned(layout.size), depth=p.kept, init=[])
         write, read = kept.write_port(), kept.read_port()
         next_read = Signal(range(p.capacity + 1))
+        more = (next_read != chosen) & (next_read != p.kept)
         there = Signal()
         m.d.comb += [
-            write.en.eq(keep),
+            write.en.eq(passed & order.of_key & (chosen < p.kept)),
             write.addr.eq(chosen),
             write.data.eq(Value.cast(value)),
             read.addr.eq(next_read),
-            read.en.eq(of_value & (next_read != chosen) & (next_read != p.kept) & (~there | taken)),
+            read.en.eq(
+                order.value & (next_read != chosen) & (next_read != p.kept) & (~there | taken)
+            ),
         ]
-        with m.If(~of_value):
+        with m.If(~order.value):
             m.d.sync += next_read.eq(0)
         with m.Elif(read.en):
             m.d.sync += next_read.eq(next_read + 1)
@@ -186,7 +189,7 @@ class RowSupply(Component[RowSupplyParameters]):
             m.d.sync += there.eq(0)
         return data.View(layout, read.data), there
 
-    def _decoded(self, m: Module, word, kept, value, of_kept) -> Value:
+    def _decoded(self, m: Module, word, kept, order: "Order") -> Value:
         """K of a word, V of it, or V that was kept, as FP16, by the same decoders."""
         p = self.parameters
         fraction = max(p.key_fraction, p.value_fraction)
@@ -195,12 +198,41 @@ class RowSupply(Component[RowSupplyParameters]):
             """A code with zeros appended, which mean nothing."""
             return Cat(Const(0, fraction - bits), code)
 
-        scale = Mux(of_kept, kept.scale, Mux(value, word.value.scale, word.key.scale))
+        of_kept = order.of_kept
+        scale = Mux(of_kept, kept.scale, Mux(order.of_key, word.key.scale, word.value.scale))
         elements = []
         for c in range(p.d):
             code = Signal(fraction + 3, name=f"code_{c}")
             of_value = whole(Mux(of_kept, kept.codes[c], word.value.codes[c]), p.value_fraction)
             of_key = whole(word.key.codes[c], p.key_fraction)
-            m.d.comb += code.eq(Mux(of_kept | value, of_value, of_key))
+            m.d.comb += code.eq(Mux(order.of_key, of_key, of_value))
             elements.append(fine_to_float(m, code, scale, f"fine_{c}"))
         return Cat(elements)
+
+
+class Order:
+    """What the row is that comes next for the lanes.
+
+    busy, offered
+        There is one; and its word, its V or its scores are there.
+    of_word, of_key, of_kept, of_rest, of_mean, exact
+        It is a word's, K of one, V that was kept, the rest, the mean; FP16 numbers of a word.
+    value, chosen
+        All K of the batch has been taken; chosen rows so far.
+    """
+
+    def __init__(self, p: RowSupplyParameters):
+        self.busy = Signal()
+        self.offered = Signal()
+        self.of_word = Signal()
+        self.of_key = Signal()
+        self.of_kept = Signal()
+        self.of_rest = Signal()
+        self.of_mean = Signal()
+        self.exact = Signal()
+        self.value = Signal()
+        self.chosen = Signal(range(p.capacity + 1))
+
+    def exact_word(self) -> list:
+        """Assignments of a row of FP16 numbers."""
+        return [self.busy.eq(1), self.of_word.eq(1), self.exact.eq(1)]

@@ -96,6 +96,7 @@ WITH_MEMORY = [
     "lad.lad_system",
     "lad.lad_tile",
     "unicaim.unicaim_core",
+    "tsuru.tsuru_core",
     "baseline.dense_core",
     "baseline.h2o_core",
 ]

@@ -36,6 +36,7 @@ FLOAT = {"stages": 0, "format": "fp8_e5m2"}
 LANE = {"d": 2, "bits": 2, "chunk_bits": 1, "scale_bits": 1, "shift_bits": 0, "width": 4}
 DECODE = {"d": 2, "capacity": 2, "heads": 1, "kv_heads": 1, "depth": 4}
 ARRAY = {"rows": 2, "d": 2, "key_bits": 1, "query_bits": 1}
+SEARCH = {"d": 8, "capacity": 16, "parallel": 1, "query_bits": 4, "sinks": 0}
 
 SMALLEST = (
     ("stream.queue", {"width": 1, "depth": 1}),
@@ -263,6 +264,14 @@ SMALLEST = (
             "depth": 4,
             "observe": False,
         },
+    ),
+    ("tsuru.row_search", SEARCH),
+    ("tsuru.row_choice", SEARCH),
+    (
+        "tsuru.tsuru_core",
+        SEARCH
+        | {"heads": 1, "kv_heads": 1, "depth": 4, "kept": 2, "key_fraction": 1}
+        | {"value_fraction": 1},
     ),
     ("baseline.dense_core", DECODE | {"parallel": 1}),
     ("baseline.h2o_core", DECODE | {"sum_bits": 1, "position_bits": 1}),
