@@ -168,7 +168,6 @@ class RowSupply(Component[RowSupplyParameters]):
         m.submodules.kept = kept = memory.Memory(shape=unsigned(layout.size), depth=p.kept, init=[])
         write, read = kept.write_port(), kept.read_port()
         next_read = Signal(range(p.capacity + 1))
-        more = (next_read != chosen) & (next_read != p.kept)
         there = Signal()
         m.d.comb += [
             write.en.eq(passed & order.of_key & (chosen < p.kept)),
