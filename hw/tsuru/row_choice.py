@@ -290,7 +290,9 @@ class RowChoice(Component[RowChoiceParameters]):
         present = read.data[-SEARCH_ROWS:]
         chosen = Signal(SEARCH_ROWS)
         for n in range(SEARCH_ROWS):
-            above = Cat(used[h] & (e[n][h] > least[h]) for h in range(p.parallel)).any()
+            above = Signal(name=f"above_{n}")
+            of_heads = Cat(used[h] & (e[n][h] > least[h]) for h in range(p.parallel))
+            m.d.comb += above.eq(of_heads.any())
             always = newest == Cat(Const(n, 3), of_looked)
             if n < p.sinks * PLANES:
                 always |= of_looked == 0

@@ -6,6 +6,7 @@ from hw.baseline.h2o_core import H2oCoreParameters
 from hw.catalogue import find
 from hw.lad.tile_parameters import LadTileParameters
 from hw.topick.core_parameters import TopickCoreParameters
+from hw.tsuru.tsuru_core import TsuruCoreParameters
 from hw.unicaim.unicaim_core import UnicaimCoreParameters
 from sim.core.design import generate
 from sim.drivers.run import load_testbench
@@ -16,12 +17,14 @@ from tests.support.sim.generated import attention_command, write_llama
 
 H2O = H2oCoreParameters(8, 16, 4, 2, 8)
 UNICAIM = UnicaimCoreParameters(16, 8, query_bits=3, kv_heads=2, group=2, array="serial")
+TSURU = TsuruCoreParameters(8, 64, 4, 2, 2, 8, kept=8)
 TOPICK = TopickCoreParameters(d=8, lanes=2, heads=4, kv_heads=2, tokens=32, entries=8)
 MODELS = {
     name: (core.parameters, f"--capacity 6 {core.options}") for name, core in CORES.items()
 } | {
     "lad.lad_tile": (LadTileParameters(d=8, heads=4, kv_heads=2), ""),
     "unicaim.unicaim_core": (UNICAIM, "--capacity 16 --top-k 4"),
+    "tsuru.tsuru_core": (TSURU, "--set capacity=64 --set depth=8 --set kept=8 --above 0.05"),
     "baseline.h2o_core": (H2O, "--capacity 6 --set capacity=16 --set depth=8"),
     "topick.topick_core": (TOPICK, "--set tokens=32 --set entries=8 --threshold 0.05"),
 }

@@ -18,7 +18,9 @@ from sim.testbenches.tsuru.row_search import rotated
 
 THRESHOLD = 750
 """3e-4, in units of 1/64 octave."""
-THRESHOLDS = (0, 100, 400, THRESHOLD, 2000, (1 << 14) - 1)
+REAL_THRESHOLDS = (270, 430, THRESHOLD)
+"""Of the trace's layers: 5 %, 1 %, 0.03 %."""
+THRESHOLDS = (0, 64, 130, 200, 270, 430, THRESHOLD, (1 << 14) - 1)
 """Of random sequences: from none but sinks and the newest row to all rows."""
 
 
@@ -96,10 +98,11 @@ def add_layers(bench: TsuruSteps, trace: Trace, count: int) -> list[str]:
     q, k, v, notes = layers_of(p, trace)
     k = k.astype(np.float64)
     k -= k.mean(axis=2, keepdims=True)
-    length = min(q.shape[2], p.tokens, max(24, count // len(q)))
+    length = min(q.shape[2], p.tokens, max(16, count // len(REAL_THRESHOLDS)))
     for step in range(count):
         sequence, token = divmod(step, length)
         layer = sequence % len(q)
         rows = (rotated(x[layer, :, token]) for x in (q, k, v))
-        bench.add(*rows, restart=token == 0, threshold=THRESHOLD)
+        threshold = REAL_THRESHOLDS[sequence % len(REAL_THRESHOLDS)]
+        bench.add(*rows, restart=token == 0, threshold=threshold)
     return [*notes, "Rows are rotated, and K is less its mean."]
