@@ -29,6 +29,46 @@ class TsuruCore(DecodeCore[TsuruCoreParameters]):
         memory ─→ search: estimates ─→ choice: rows, rest ─→ supply: K, rest, V ┘
           ↑                                                     ↑↓
         kv: codes of new rows                                 memory
+
+    A step is one token: its command; for each kv head the words of its new row; for each query head
+    its row q, which the host has multiplied by the scale of scores. All rows are rotated by the
+    host (:class:`hw.tsuru.rotation.Rotation`), K less a mean that is the same for all rows, and o
+    is still rotated. The words are those of :class:`hw.tsuru.row_store.RowStore`: codes and scales
+    of K and V, the mean of V of the rows after the sinks, and K and V of a sink as they are.
+
+    For each batch of up to `parallel` heads of a kv head all search codes are read; rows whose
+    estimated probability is above 2^-``threshold`` for any of the heads are read with their fine
+    codes, and so are the sinks and the newest row. All other rows are one row more, whose score is
+    the logarithm of their estimated sum, and whose value is the mean of V. See
+    :class:`hw.tsuru.row_search.RowSearch`, :class:`hw.tsuru.row_choice.RowChoice`,
+    :class:`hw.tsuru.row_supply.RowSupply` and :class:`hw.tsuru.rest_rows.RestGroup`.
+
+    Errors: a command that does not fit is refused, as by
+    :class:`hw.baseline.dense_core.DenseCore`, and so is a token more than `tokens`. A head's o is
+    ``invalid`` if the score of a row that was read was NaN or plus infinity (o is then NaN), or all
+    were minus infinity. A row that was not finite has a scale that says so: it is always read, and
+    a NaN. The mean of V is not checked.
+
+    Latency and throughput: a batch of n chosen rows after s sinks reads ceil(l / 8) +
+    ceil(l / 2 d) search words, with l slots, n rows, those beyond `kept` twice, and 2 s + 1 words.
+    While lanes are at a batch, rows of the next one are chosen and those of the one after are
+    searched, so the port is busy: about 1.1 cycles a word and 100 a kv head, as long as chosen rows
+    are at most as many as search words. `cycles` is exact, by the control of all parts. This holds
+    for a memory that answers within about `depth` cycles.
+
+    Handshake: ``kv`` words transfer with the requests that write them. ``request.valid`` depends
+    combinationally on ``kv.valid``, and ``kv.ready`` on ``request.ready``; ``response.ready`` is
+    always high. A query is accepted by the search and by a queue, up to two batches before its
+    result. While an ``o`` is not accepted, its lane stalls. The report follows the last row of V.
+
+    Examples
+    --------
+    Three kv heads of 1000 rows, of which every tenth is chosen:
+
+    >>> from hw.tsuru.tsuru_core import TsuruCoreParameters, Work
+    >>> tiles = [1] * 100 + [0] * 25 + [1]
+    >>> TsuruCoreParameters().cycles([Work(1000, 9, 3, [tiles] * 3)])
+    953
     """
 
     summary = "A layer's decode step on rows found by codes of two bits, the rest as their mean"
