@@ -17,7 +17,8 @@ def aligned(q: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Integers int64[..., d] of queries float16[..., d], and the highest exponent field of each.
 
     bits
-        Of an integer, its sign included; rounded to the nearest, halves up, and saturated.
+        Width of an integer, its sign included. Elements are rounded to the nearest, halves up,
+        and saturate.
     """
     raw = q.view(np.uint16).astype(np.int64)
     negative, field, below = raw >> 15, raw >> 10 & 31, raw & 0x3FF

@@ -104,7 +104,7 @@ class TsuruCoreParameters(DecodeParameters):
 
     @cached_property
     def choice(self) -> RowChoiceParameters:
-        """Of the search and of the choice."""
+        """The parameters of search and choice."""
         return RowChoiceParameters(
             self.d, self.capacity, self.parallel, self.query_bits, self.sinks
         )
@@ -125,7 +125,7 @@ class TsuruCoreParameters(DecodeParameters):
 
     @cached_property
     def rows(self) -> GroupedRowsParameters:
-        """Of the lanes."""
+        """The lanes' parameters."""
         array = PeArrayParameters(rows=self.d, columns=1, arrays=1)
         softmax = SpecialFunctionUnitParameters(self.capacity, TILE)
         return GroupedRowsParameters(RestRowsParameters(array, softmax), self.parallel)
@@ -160,7 +160,7 @@ class TsuruCoreParameters(DecodeParameters):
 
     @cached_property
     def reader(self) -> SequentialReaderParameters:
-        """Of the search."""
+        """The reader of search words."""
         return SequentialReaderParameters(
             address_width=self.address_width,
             depth=self.depth,

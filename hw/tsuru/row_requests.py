@@ -87,7 +87,7 @@ class RowSupplyParameters(Parameters):
 
     @property
     def mean_address(self) -> int:
-        """Of the mean of V."""
+        """Where the mean of V is."""
         return self.capacity // 2 + self.capacity // 4
 
     @cached_property

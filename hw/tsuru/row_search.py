@@ -108,7 +108,7 @@ class RowSearchParameters(Parameters):
 
     @cached_property
     def tile_layout(self) -> data.StructLayout:
-        """Estimates ``e`` of SEARCH_ROWS slots, and of each head, 0 where there is none; which
+        """Estimates ``e`` of SEARCH_ROWS slots, and of each head, 0 elsewhere; which
         slots are a row's, and whether the tile is the batch's ``last``."""
         of_slot = data.ArrayLayout(ESTIMATE, self.parallel)
         return data.StructLayout(

@@ -68,7 +68,7 @@ class RowStore(Component[TsuruCoreParameters]):
             read.addr.eq(kv_head),
             write.addr.eq(kv_head),
         ]
-        # Of a kv head without a row in this sequence the memory's words mean nothing.
+        # Tails that are older than the sequence mean nothing.
         written = Signal(p.kv_heads)
         mine = Signal()
         m.d.comb += mine.eq(written.bit_select(kv_head, 1))

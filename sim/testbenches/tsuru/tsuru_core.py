@@ -19,7 +19,7 @@ from sim.testbenches.tsuru.row_search import rotated
 THRESHOLD = 750
 """3e-4, in units of 1/64 octave."""
 REAL_THRESHOLDS = (270, 430, THRESHOLD)
-"""Of the trace's layers: 5 %, 1 %, 0.03 %."""
+"""Thresholds for layers of the trace: 5 %, 1 %, 0.03 %."""
 THRESHOLDS = (0, 64, 130, 200, 270, 430, THRESHOLD, (1 << 14) - 1)
 """Of random sequences: from none but sinks and the newest row to all rows."""
 
