@@ -102,6 +102,7 @@ OVERVIEW = (
     Row("lad.apid", "lad", "12 positions a cycle"),
     Row("unicaim.unicaim_core", "unicaim", "a query of k rows in 2 k + 40 cycles, d = 128"),
     Row("unicaim.digital_array", "unicaim", "all rows at once, a bit of the score a cycle"),
+    Row("tsuru.tsuru_core", "tsuru", "about 1.1 cycles a word read, and 100 a kv head"),
     Row(
         "baseline.dense_core",
         "baseline",
