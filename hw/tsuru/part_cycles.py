@@ -216,7 +216,8 @@ class Requests:
 
     def __init__(self, p):
         self._p = p
-        self._state, self._batch = "idle", None
+        self._state = "idle"
+        self._batch: Any = None
         self._sink = self._chosen = self._again = 0
         self._there = False
 

@@ -237,9 +237,12 @@ class RowChoice(Component[RowChoiceParameters]):
         read = estimates.read_port()
         kept = []  # of the batch in progress
         for name, values in (("origin", origins), ("total", totals), ("least", least)):
-            width = signed(len(values[0]) + (name == "total"))  # a sum may become negative
+            of_kept = signed(len(values[0]) + (name == "total"))  # a sum may become negative
             kept.append(
-                [Signal(width, name=f"kept_{name}_{h}", reset_less=True) for h in range(p.parallel)]
+                [
+                    Signal(of_kept, name=f"kept_{name}_{h}", reset_less=True)
+                    for h in range(p.parallel)
+                ]
             )
             with m.If(start):
                 m.d.sync += [to.eq(of) for to, of in zip(kept[-1], values, strict=True)]

@@ -225,7 +225,7 @@ class RowSearch(Component[RowSearchParameters]):
     def _load(self, m: Module) -> tuple[list, list]:
         """Accept a batch and its queries; returns registers of the integers and exponents."""
         p, batch = self.parameters, self.batch
-        m.submodules.integers = integers = QueryIntegers(p.d, p.query_bits)
+        m.submodules.aligner = aligner = QueryIntegers(p.d, p.query_bits)
         layout = data.ArrayLayout(signed(p.query_bits), p.d)
         queries = [Signal(layout, name=f"query_{n}", reset_less=True) for n in range(p.parallel)]
         tops = [Signal(FIELD, name=f"top_{n}", reset_less=True) for n in range(p.parallel)]
@@ -238,7 +238,7 @@ class RowSearch(Component[RowSearchParameters]):
         number = Signal(range(p.parallel), reset_less=True)  # of its register
         busy = Signal()
         m.d.comb += [
-            integers.q.eq(self.q.payload),
+            aligner.q.eq(self.q.payload),
             batch.ready.eq(~busy),
             self.q.ready.eq(waiting.any()),
         ]
@@ -260,7 +260,7 @@ class RowSearch(Component[RowSearchParameters]):
             with m.Switch(number):
                 for n, (query, top) in enumerate(zip(queries, tops, strict=True)):
                     with m.Case(n):
-                        m.d.sync += [query.eq(integers.integers), top.eq(integers.top)]
+                        m.d.sync += [query.eq(aligner.integers), top.eq(aligner.top)]
             # Words wait for the last query.
             with m.If(~waiting.any() & ~entering[:-1].any()):
                 m.d.sync += searching.eq(1)
@@ -298,10 +298,10 @@ class RowSearch(Component[RowSearchParameters]):
             parts.append(
                 [self._groups(m, advance, row, q, f"{n}_{h}") for h, q in enumerate(queries)]
             )
-        dots = []
-        for n, row in enumerate(parts):
+        dots: list[list[Signal]] = []
+        for n, of_slot in enumerate(parts):
             dots.append([])
-            for h, of_head in enumerate(row):
+            for h, of_head in enumerate(of_slot):
                 dot = Signal(
                     signed(width + (p.d - 1).bit_length()), name=f"dot_{n}_{h}", reset_less=True
                 )
@@ -346,7 +346,7 @@ class RowSearch(Component[RowSearchParameters]):
             with m.If(advance):
                 m.d.sync += [to.eq(of) for to, of in zip(later, tops, strict=True)]
             tops = later
-        results = []
+        results: list[list[Signal]] = []
         for n, (scale, row) in enumerate(zip(scales, dots, strict=True)):
             factor = Signal(FACTORS[-1].bit_length(), name=f"factor_{n}")
             field = scale[SCALE_FRACTION:]

@@ -160,7 +160,7 @@ class RowSupply(Component[RowSupplyParameters]):
                 with m.If(passed):
                     m.next = "IDLE"
 
-    def _kept(self, m: Module, order: "Order", value, passed) -> tuple[Value, Signal]:
+    def _kept(self, m: Module, order: "Order", value, passed) -> tuple[data.View, Signal]:
         """V of the first rows, on the chip; the next one to be given, and whether it is there."""
         p, chosen = self.parameters, order.chosen
         taken = passed & order.of_kept
