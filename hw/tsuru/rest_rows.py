@@ -85,4 +85,6 @@ class RestGroup(GroupedRows):
     """Lanes on the same rows, of which one is the rest, whose score each head has for itself."""
 
     def make_lane(self, number: int) -> RestRows:
-        return RestRows(self.parameters.lane, number)
+        lane = self.parameters.lane
+        assert isinstance(lane, RestRowsParameters)
+        return RestRows(lane, number)

@@ -41,7 +41,8 @@ class RowChoiceTestbench:
     def stimulus(
         self, parameters: RowChoiceParameters, trace: Trace | None, vectors: int, seed: int
     ) -> Stimulus:
-        p, rng, notes = parameters, np.random.default_rng(seed), []
+        p, rng = parameters, np.random.default_rng(seed)
+        notes: list[str] = []
         if trace is None:
             batches = [random_estimates(p, rng) for _ in range(vectors)]
         else:

@@ -129,7 +129,8 @@ class RowSearchTestbench:
     def stimulus(
         self, parameters: RowSearchParameters, trace: Trace | None, vectors: int, seed: int
     ) -> Stimulus:
-        p, rng, notes = parameters, np.random.default_rng(seed), []
+        p, rng = parameters, np.random.default_rng(seed)
+        notes: list[str] = []
         if trace is None:
             batches = [random_batch(p, rng) for _ in range(vectors)]
         else:

@@ -29,6 +29,7 @@ class TsuruAttention(DecodeAttention[TsuruCoreParameters]):
     """
 
     block, bench = "tsuru.tsuru_core", TsuruSteps
+    _steps: TsuruSteps
 
     def __init__(self, run: LayerRun, above: float = ABOVE):
         super().__init__(run)
