@@ -1,14 +1,12 @@
 """The choice of rows by their estimates, and the probability of the others (ToPick's rule)."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from functools import cached_property
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, memory
 
-from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
 from hw.arith.float_format import FP16
 from hw.arith.log2_fixed import Log2Fixed, Log2FixedParameters
 from hw.attention.delay import delay
@@ -16,23 +14,18 @@ from hw.component import Component
 from hw.layout import FLAG, FixedPoint, count, index
 from hw.ports import Ports, stream_in, stream_out
 from hw.tsuru.estimate import ESTIMATE, FRACTION
-from hw.tsuru.estimate_sum import OCTAVES, SUM_CYCLES, SUM_FRACTION, TERM, EstimateSum, power
+from hw.tsuru.estimate_sum import SUM_CYCLES, SUM_FRACTION, TERM, EstimateSum, power
+from hw.tsuru.rest_score import LOG_STAGES, SCORE_CYCLES, RestScore
 from hw.tsuru.row_format import SEARCH_ROWS
 from hw.tsuru.row_search import PLANES, RowSearchParameters
 
 SUM_PRECISION = 8
-REST_FRACTION = 10
-LN2_BITS = 16
-LN2 = round(math.log(2) * 2**LN2_BITS)
 THRESHOLD = FixedPoint(unsigned(8 + FRACTION), FRACTION)
 """-log2 of the least probability of a chosen row."""
-LOG_STAGES = 2
 TERM_CYCLES = 3
 """Cycles from a chosen row to the sum without its terms."""
 LOOK_CYCLES = 3
 """Cycles from a choice's start to the first tile being looked at."""
-SCORE_CYCLES = 2
-"""Cycles from the rest's logarithm to its score."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,30 +275,33 @@ class RowChoice(Component[RowChoiceParameters]):
         with m.Elif(moves):
             m.d.sync += looked.eq(0)
 
-        width = ESTIMATE.width
-        e = [
-            [
-                read.data[(n * p.parallel + h) * width :][:width].as_signed()
-                for h in range(p.parallel)
-            ]
-            for n in range(SEARCH_ROWS)
-        ]
-        present = read.data[-SEARCH_ROWS:]
-        chosen = Signal(SEARCH_ROWS)
-        for n in range(SEARCH_ROWS):
-            above = Signal(name=f"above_{n}")
-            of_heads = Cat(used[h] & (e[n][h] > least[h]) for h in range(p.parallel))
-            m.d.comb += above.eq(of_heads.any())
-            always = newest == Cat(Const(n, 3), of_looked)
-            if n < p.sinks * PLANES:
-                always |= of_looked == 0
-            m.d.comb += chosen[n].eq(present[n] & (above | always))
+        chosen = self._compared(m, read.data, of_looked, newest, used, least)
         taken = self._emit(m, chosen, read.data, of_looked, looked, moves, newest)
         ended = Signal()
         self._rest(m, used, taken, ended, origins, totals)
         m.d.comb += idle.eq(~busy)
         with m.If(ended):
             m.d.sync += [busy.eq(0), buffer.eq(~buffer)]
+
+    def _compared(self, m: Module, tile, number, newest, used: list, least: list) -> Signal:
+        """Which slots of the `tile` of that number are chosen."""
+        p = self.parameters
+        width = ESTIMATE.width
+        e = [
+            [tile[(n * p.parallel + h) * width :][:width].as_signed() for h in range(p.parallel)]
+            for n in range(SEARCH_ROWS)
+        ]
+        present = tile[-SEARCH_ROWS:]
+        chosen = Signal(SEARCH_ROWS)
+        for n in range(SEARCH_ROWS):
+            above = Signal(name=f"above_{n}")
+            of_heads = Cat(used[h] & (e[n][h] > least[h]) for h in range(p.parallel))
+            m.d.comb += above.eq(of_heads.any())
+            always = newest == Cat(Const(n, 3), number)
+            if n < p.sinks * PLANES:
+                always |= number == 0
+            m.d.comb += chosen[n].eq(present[n] & (above | always))
+        return chosen
 
     def _emit(self, m, chosen, tile, of_looked, looked, moves, newest):
         """A chosen row a cycle, of a tile in a register of its own.
@@ -384,22 +380,11 @@ class RowChoice(Component[RowChoiceParameters]):
 
         number = Signal(range(steps + 1))
         m.d.comb += number.eq(step - (TERM_CYCLES - 1))
-        value = Signal(p.sum_bits)
-        m.submodules.rest_logarithm = unit = Log2Fixed(
-            Log2FixedParameters(p.sum_bits, REST_FRACTION, REST_FRACTION, "down", stages=LOG_STAGES)
-        )
-        m.d.comb += [value.eq(Array(left)[number]), unit.x.eq(value)]
-        origin = Array(origins)[(number - LOG_STAGES)[: len(number)]]
-        none = delay(m, "none", ~value.any(), LOG_STAGES + 2)
-        logarithm = Signal(signed(OCTAVES.width + 1 + REST_FRACTION), reset_less=True)
-        m.d.sync += logarithm.eq(unit.y + ((origin - SUM_FRACTION) << REST_FRACTION))
-        natural = Signal(signed(len(logarithm) + LN2_BITS - REST_FRACTION), reset_less=True)
-        m.d.sync += natural.eq((logarithm * LN2) >> REST_FRACTION)
-        m.submodules.score = score = FixedToFloat(
-            FixedToFloatParameters(width=len(natural), fraction=LN2_BITS)
-        )
-        m.d.comb += score.a.eq(natural)
+        m.submodules.score = score = RestScore(p.sum_bits)
+        m.d.comb += [
+            score.total.eq(Array(left)[number]),
+            score.origin.eq(Array(origins)[(number - LOG_STAGES)[: len(number)]]),
+        ]
         for h in range(p.parallel):
-            with m.If(number == h + LOG_STAGES + 2):
-                of_head = Mux(none, FP16.infinity | 1 << 15, score.o)
-                m.d.sync += rest.payload[h].eq(Mux(used[h], of_head, 0))
+            with m.If(number == h + LOG_STAGES + SCORE_CYCLES):
+                m.d.sync += rest.payload[h].eq(Mux(used[h], score.score, 0))

@@ -80,7 +80,7 @@ IDEAS = {
     "tsuru.tsuru_core": [
         Idea("reads no row for its estimate", "row_choice", ASSIGNED.format(r"above_\d+"), "1'h0"),
         Idea("reads all rows", "row_choice", ASSIGNED.format(r"above_\d+"), "1'h1"),
-        Idea("counts no row that is not read", "row_choice", STORED.format("none_1"), "1'h1"),
+        Idea("counts no row that is not read", "rest_score", STORED.format("none_1"), "1'h1"),
     ],
     "kllm.kllm_core": [
         Idea("has no outliers", "outlier_split", STORED.format("marks"), "(VALUE) & 0"),
