@@ -23,6 +23,7 @@ FOUND = {
     "UniCAIM, 64 rows selected": "unicaim:heavy=960,reserved=64",
     "UniCAIM, no token evicted": "unicaim:heavy=960,reserved=64,top_k=111",
     "StreamingLLM": "streaming:capacity=700",
+    "sixth design": "tsuru:threshold=0.00042,search=rotated,levels=float",
 }
 
 
@@ -60,6 +61,7 @@ def test_settings_are_shares_of_the_context(folder):
         [],
         ["baseline.h2o_core.kept=150"],
         ["veda.veda_core.kept=250"],
+        ["tsuru.tsuru_core.threshold=0.00042"],
         ["topick.topick_core.threshold=0.00123"],
         ["unicaim.unicaim_core.rows=511", "unicaim.unicaim_core.top_k=56"],
         ["lad.lad_tile.slack=64"],

@@ -1,25 +1,30 @@
-"""A layer's step on the cores with the common ports: the dense core, H2O's and VEDA's."""
+"""A layer's step on the cores with the common ports: dense, H2O's, VEDA's, the sixth design's."""
 
 from typing import Any
 
 import numpy as np
 
+from golden.tsuru.row_search import FRACTION
 from golden.veda.voting_engine import weight
 from hw.attention.decode_core import DecodeParameters
 from hw.baseline.dense_core import DenseCoreParameters
 from hw.baseline.h2o_core import H2oCoreParameters
 from hw.catalogue import find
+from hw.tsuru.row_search import PLANES
+from hw.tsuru.tsuru_core import TsuruCoreParameters
 from hw.veda.core_work import StepWork
 from hw.veda.veda_core_parameters import VedaCoreParameters
 from sim.commands.engines.decode import power_of_two
 from sim.core.design import generate
 from sim.studies.compare.begun import begun
 from sim.studies.compare.data import LayerData, Shape
-from sim.studies.compare.step import K, LayerStep, V
+from sim.studies.compare.step import OTHER, K, LayerStep, V
 from sim.testbenches.baseline.dense_core import DenseSteps
 from sim.testbenches.baseline.h2o_core import H2oSteps
 from sim.testbenches.decode import offer, offer_rows, output_streams, packed_rows
 from sim.testbenches.memory import NAME, memory_of
+from sim.testbenches.tsuru.row_search import rotated
+from sim.testbenches.tsuru.tsuru_core import TsuruSteps
 from sim.testbenches.veda.core_steps import Steps
 
 DEPTH = 64
@@ -169,3 +174,60 @@ def veda_step(p: VedaCoreParameters, shape: Shape, data: LayerData, knobs: dict)
     design = generate(find("veda.veda_core"), p)
     knob = f"{kept} tokens kept"
     return LayerStep(design, stimulus, memories, kind_of(p), knob, before=[before])
+
+
+def tsuru_parameters(shape: Shape, knobs: dict[str, Any]) -> TsuruCoreParameters:
+    capacity = power_of_two(max(32, shape.n + PLANES))
+    return TsuruCoreParameters(
+        shape.d,
+        capacity,
+        shape.heads,
+        shape.kv_heads,
+        parallel=shape.group,
+        depth=DEPTH,
+        kept=max(8, capacity // 8),
+    )
+
+
+def tsuru_step(p: TsuruCoreParameters, shape: Shape, data: LayerData, knobs: dict) -> LayerStep:
+    """The last token's. Steps before it, of one query head a kv head, write the last rows of the
+    search, as the core keeps the words that they share with the new row."""
+    last, block = shape.n - 1, p.format.search_rows
+    mean = data.k.mean(axis=1, keepdims=True)
+    data = LayerData(data.q, data.k - mean, data.v, data.scale, data.about)
+    planes = (PLANES - 1) * p.sinks
+    first = max(0, (last + planes) // block * block - planes)
+    steps = TsuruSteps(p)
+
+    def rows(token: int) -> list[np.ndarray]:
+        return [rotated(x) for x in data.half(token)]
+
+    for token in range(first):
+        _, k, v = rows(token)
+        steps.model.rows.write(token, k, v)
+    steps.model.length = first
+    memories = before_of(p, steps.stored())
+    threshold = min((1 << 14) - 1, round(-np.log2(knobs["threshold"]) * (1 << FRACTION)))
+    for token in range(first, last):
+        q, k, v = rows(token)
+        restart = token == 0
+        steps.add(q[:: shape.group], k, v, restart=restart, threshold=0)
+    steps.add(*rows(last), restart=False, threshold=threshold)
+    design = begun(generate(find("tsuru.tsuru_core"), p), ["length"])
+    whole, stimulus = steps.stimulus([]), steps.stimulus([], since=last - first)
+    stimulus.memories = whole.memories
+    fewer = {name: len(beats) - len(stimulus.inputs[name]) for name, beats in whole.inputs.items()}
+    before = {name: beats[: fewer[name]] for name, beats in whole.inputs.items()}
+    expected = {
+        name: len(beats) - len(stimulus.outputs[name]) for name, beats in whole.outputs.items()
+    }
+    return LayerStep(
+        design,
+        stimulus,
+        memories,
+        # A word of a row has its K and its V.
+        lambda words: np.where(words >> p.row_bits & 1, OTHER, K),
+        f"threshold {knobs['threshold']:.2g}",
+        before=[(before, expected)] if last > first else [],
+        begin={"length": first},
+    )

@@ -9,6 +9,8 @@ from sim.studies.compare import decode_cores, paper_cores
 from sim.studies.compare.data import LayerData, Shape
 from sim.studies.compare.step import LayerStep
 
+TSURU_TOKENS = 4093
+"""Of the core's largest capacity, whose first row has several slots."""
 PORTS = 8
 """Lanes of Token-Picker's core on memories without channels."""
 
@@ -43,6 +45,12 @@ DESIGNS = {
     ),
     "baseline.h2o_core": Compared(kept, decode_cores.h2o_parameters, decode_cores.h2o_step),
     "veda.veda_core": Compared(kept, decode_cores.veda_parameters, decode_cores.veda_step),
+    "tsuru.tsuru_core": Compared(
+        lambda shape, channels: {"threshold": 5e-4},
+        decode_cores.tsuru_parameters,
+        decode_cores.tsuru_step,
+        most=TSURU_TOKENS,
+    ),
     # A lane for each channel, so that all lanes together have the memory's bandwidth.
     "topick.topick_core": Compared(
         lambda shape, channels: {"threshold": 1e-3, "lanes": channels},

@@ -38,6 +38,10 @@ def _kept(parameters: dict[str, str], share: float) -> dict[str, str]:
     return {"kept": f"{round(int(parameters['capacity']) * share)}"}
 
 
+def _threshold(parameters: dict[str, str], share: float) -> dict[str, str]:
+    return {"threshold": parameters["threshold"]}
+
+
 def _lad(parameters: dict[str, str], share: float) -> dict[str, str]:
     """The tile has the slack in units of 2^-16."""
     return {"slack": f"{int(float(parameters['slack']) * 2**16)}"}
@@ -52,7 +56,8 @@ def _selected(parameters: dict[str, str], share: float) -> dict[str, str]:
 POLICIES = {
     "baseline.h2o_core": Policy("H2O", _kept),
     "veda.veda_core": Policy("VEDA, first 32 kept", _kept),
-    "topick.topick_core": Policy("ToPick", lambda p, share: {"threshold": p["threshold"]}),
+    "topick.topick_core": Policy("ToPick", _threshold),
+    "tsuru.tsuru_core": Policy("sixth design", _threshold),
     "unicaim.unicaim_core": Policy("UniCAIM, no token evicted", _selected),
     "lad.lad_tile": Policy("LAD", _lad),
 }
