@@ -91,7 +91,7 @@ class Jobs:
         made = [heads[token][number] for token, number in order]
         q = {name: np.array([getattr(head, name) for head in made]) for name in QUERY}
         self._inputs.add("q", number, q)
-        # Of a block nothing is pruned, whatever the threshold is.
+        # A block prunes nothing, whatever the threshold is.
         threshold = (1 << p.threshold_bits) - 1 if new > 1 else first.threshold
         self.work.append([])
         for (token, number), head in zip(order, made, strict=True):
