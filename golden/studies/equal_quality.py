@@ -35,6 +35,9 @@ KNOBS = {
     "UniCAIM, 64 rows selected": f"unicaim:heavy=64..{MOST},reserved={QUERIES}",
     "UniCAIM, no token evicted": f"unicaim:heavy={MOST},reserved={QUERIES},top_k=8..{CONTEXT}",
     "StreamingLLM": f"streaming:capacity=16..{CONTEXT}",
+    # In the formats of the core.
+    "sixth design": "tsuru:threshold=2e-5..0.1,search=rotated,search_bits=2,value_bits=7"
+    ",levels=float",
 }
 """Policies with an open setting, by name; each row is read once for a group where heads agree."""
 FIXED = {
