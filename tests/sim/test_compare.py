@@ -73,7 +73,7 @@ def test_every_design(name):
     uses = outcome.memories.values()
     assert sum(moved.values()) == sum(use.bytes_read + use.bytes_written for use in uses)
     if name == "tsuru.tsuru_core":  # a word of a row has K and V
-        assert 0 < moved["other_written"] and 0 < moved["other_read"] < moved["k_read"] * 20
+        assert moved["other_written"] > 0 and 0 < moved["other_read"] < moved["k_read"] * 20
         return
     assert moved["k_written"] == moved["v_written"] > 0 < moved["v_read"] <= moved["k_read"]
 
