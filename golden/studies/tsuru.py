@@ -376,9 +376,11 @@ def _picture(rows: Mapping[Trial, Row], settings: _Settings) -> "Figure":
     places = [place for place in _prose() if place.model == SMALL]
     for colour, name in enumerate((D1, R2, *_ideas(rows, settings, places[0]))):
         for marker, place in zip("os^Dv", places, strict=False):
-            of = _ideas(rows, settings, place).get(name) or [
-                rows[Trial(settings.at(place, name, loss), place)] for loss in LOSSES
-            ]
+            of = _ideas(rows, settings, place).get(name, [])
+            if name in (D1, R2):
+                of = [rows[Trial(settings.at(place, name, loss), place)] for loss in LOSSES]
+            if not of:
+                continue
             axes.plot(
                 [row.kl.mean for row in of],
                 [_shared(row).mean for row in of],

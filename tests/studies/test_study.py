@@ -32,17 +32,7 @@ KEPT = {
 }
 
 
-NOT_MEASURED = ("tsuru",)
-"""Studies that can be run, whose pages are not in the docs."""
-
-
-def test_studies_without_a_page():
-    assert all(not (RESULTS / f"{name}.json").exists() for name in NOT_MEASURED)
-
-
-@pytest.mark.parametrize(
-    "name", [n for n in (*results.EXPERIMENTS, *KEPT) if n not in NOT_MEASURED]
-)
+@pytest.mark.parametrize("name", [*results.EXPERIMENTS, *KEPT])
 def test_pages_in_the_docs(name):
     """They follow from the data beside them or from formulas; the data are written as read."""
     study = KEPT[name]() if name in KEPT else results.read_kept(RESULTS, name)
