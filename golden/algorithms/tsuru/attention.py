@@ -53,6 +53,11 @@ class TsuruAttention(DecodeAttention):
         Rows at the start that are exact.
     rest
         Whether rows that are not chosen count, by their estimates; else they are left out.
+    smooth
+        Whether channels of keys and queries are balanced, by constants of the model: keys times the
+        root of (deviation of the queries over the keys'), queries over it, so that scores stay and
+        rotated codes, whose error is the same in all channels, lose least in them (as SmoothQuant,
+        Xiao et al., arXiv:2211.10438, does for products).
     scale
         Multiplies the scores before the softmax; 1 / sqrt(d) when not given.
     constants
@@ -77,6 +82,7 @@ class TsuruAttention(DecodeAttention):
         constants: Sequence[KeyConstants] = (),
         layer: int = 0,
         levels: str = "normal",
+        smooth: bool = False,
     ) -> None:
         super().__init__()
         if not 0 <= threshold < 1:
@@ -102,6 +108,7 @@ class TsuruAttention(DecodeAttention):
         self._by_channel, self._search_bits = search == "channels", search_bits
         self._key_bits, self._value_bits = key_bits, value_bits
         self._constants = constants[layer] if constants else None
+        self._balance = None if self._constants is None or not smooth else self._constants.balance()
         self._widths = None if self._constants is None else self._constants.widths(search_bits)
         self._first = KVCache()  # the sinks, as they are
         self._search = KVCache()  # and in V's place 1 where a row is always chosen
@@ -156,9 +163,13 @@ class TsuruAttention(DecodeAttention):
         sinks = min(max(self._sinks - start, 0), tokens)
         self._first.append(k[:, :sinks], v[:, :sinks])
         centred = k - self._constants.mean[:, None].astype(k.dtype)
+        deviation = self._constants.deviation
+        if self._balance is not None:
+            centred *= self._balance[:, None].astype(k.dtype)
+            deviation = deviation * self._balance
         always = np.zeros(k.shape[:2], bool)
         if self._by_channel:
-            codes, always = channel_rows(centred, self._widths, self._constants.deviation)
+            codes, always = channel_rows(centred, self._widths, deviation)
         else:
             codes = rotated_rows(centred, self._search_bits, self._levels)
         self._saturated += int(always.sum())
@@ -190,6 +201,8 @@ class TsuruAttention(DecodeAttention):
         # Keys are less their mean, so exact scores are too.
         offset = q @ self._constants.mean[kv].astype(q.dtype)
         exact = q @ self._first.k[kv, :sinks].T - offset[..., None]
+        if self._balance is not None:
+            q = q / self._balance[kv].astype(q.dtype)
         estimate, fine = (q @ cache.k[kv, :end].T for cache in (self._search, self._fine))
         for scores in (estimate, fine):
             scores[..., :sinks] = exact

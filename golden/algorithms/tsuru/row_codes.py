@@ -59,6 +59,16 @@ class KeyConstants:
     deviation: np.ndarray
     power: np.ndarray
 
+    def balance(self) -> np.ndarray:
+        """Factors of keys by channel, float32 [kv head, d]; queries get their inverse.
+
+        Of errors that are alike in all channels of both, a score's variance is the least where the
+        factor's square is the root of the queries' power over the keys' variance.
+        """
+        tiny = np.finfo(np.float32).tiny
+        ratio = np.maximum(self.power, tiny) / np.maximum(np.square(self.deviation), tiny)
+        return ratio ** np.float32(0.25)
+
     def widths(self, bits: int) -> np.ndarray:
         """Bits of each channel's code, int [kv head, d]; a row has ``bits`` times d.
 

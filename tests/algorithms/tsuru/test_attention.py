@@ -15,6 +15,8 @@ SETTINGS = [
     {"threshold": 0.03, "search_bits": 2, "key_bits": 4, "value_bits": 3, "sinks": 0},
     {"threshold": 0.1, "search": "rotated", "search_bits": 1, "rest": False, "scale": 0.6},
     {"threshold": 0.05, "search": "rotated", "search_bits": 2, "key_bits": 5, "levels": "float"},
+    {"threshold": 0.05, "search": "rotated", "search_bits": 2, "key_bits": 4, "smooth": True},
+    {"threshold": 0.03, "key_bits": 4, "smooth": True},
 ]
 
 
@@ -31,7 +33,7 @@ def rows():
 
 
 def plain(q, k, v, constants, threshold, search="channels", search_bits=1, key_bits=7,
-          value_bits=6, sinks=1, rest=True, scale=None, levels="normal"):  # fmt: skip
+          value_bits=6, sinks=1, rest=True, scale=None, levels="normal", smooth=False):  # fmt: skip
     """Outputs, traffic, and which rows are chosen [kv head, query, row]."""
     scale = q.shape[2] ** -0.5 if scale is None else scale
     o, traffic = np.zeros(q.shape), Traffic()
@@ -39,14 +41,15 @@ def plain(q, k, v, constants, threshold, search="channels", search_bits=1, key_b
     for g in range(KV_HEADS):
         mean = constants.mean[g]
         heads = range(g * HEADS // KV_HEADS, (g + 1) * HEADS // KV_HEADS)
+        t = np.sqrt(np.sqrt(constants.power[g]) / constants.deviation[g]) if smooth else np.ones(D)
         if search == "channels":
             widths = constants.widths(search_bits)
             codes, always = channel_rows((k - constants.mean[:, None]), widths, constants.deviation)
             coarse, always = codes[g] + mean, always[g]
         else:
-            coarse = rotated_rows(k[g] - mean, search_bits, levels) + mean
+            coarse = rotated_rows((k[g] - mean) * t, search_bits, levels) / t + mean
             always = np.zeros(TOKENS, bool)
-        fine_k = rotated_rows(k[g] - mean, key_bits, levels) + mean
+        fine_k = rotated_rows((k[g] - mean) * t, key_bits, levels) / t + mean
         fine_v = rotated_rows(v[g], value_bits, levels)
         for matrix, exact in ((coarse, k[g]), (fine_k, k[g]), (fine_v, v[g])):
             matrix[:sinks] = exact[:sinks]
@@ -124,6 +127,25 @@ def test_with_a_threshold_of_zero_only_rounding_is_left(rows):
         errors.append(np.abs(o - exact).max())
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
     assert errors[2] < 0.06
+
+
+def test_smooth_channels_lose_least_in_scores(rows):
+    """Where keys' channels differ much, and queries look at the small ones as well."""
+    q, k, v = rows
+    k = k * 10.0 ** np.linspace(0, 1.5, D)
+    q = q / 10.0 ** np.linspace(0, 1.5, D)
+    exact = DenseAttention().sequence(q, k, v)
+    settings = {"threshold": 0.0, "search": "rotated", "search_bits": 2, "value_bits": 8}
+    errors = [
+        np.abs(
+            TsuruAttention(
+                **settings, key_bits=4, smooth=smooth, constants=constants_of(q, k)
+            ).sequence(q, k, v)
+            - exact
+        ).mean()
+        for smooth in (False, True)
+    ]
+    assert errors[1] < 0.5 * errors[0]
 
 
 def test_a_saturated_row_is_chosen(rows):
