@@ -71,7 +71,7 @@ class RowStore(Component[TsuruCoreParameters]):
         # Tails that are older than the sequence mean nothing.
         written = Signal(p.kv_heads)
         mine = Signal()
-        m.d.comb += mine.eq(written.bit_select(kv_head, 1))
+        m.d.comb += mine.eq((written >> kv_head)[0])
         with m.If(write.en):
             m.d.sync += written.bit_select(kv_head, 1).eq(1)
         with m.If(self.restart):
