@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
+FEW = 8
+"""Curves up to which a legend has room between the axes."""
 
 
 def figure(width: float = 6.4, height: float = 4.0) -> "Figure":
@@ -67,7 +69,8 @@ def curves(
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.grid(alpha=0.3)
-    if log_y:  # curves at all heights leave no room between the axes
+    # Many curves, or at all heights, leave no room between the axes.
+    if log_y or len(ys) > FEW:
         drawn.legend(loc="outside upper left", ncols=2, fontsize=8)
     else:
         axes.legend()
