@@ -50,10 +50,16 @@ def register(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "-o", "--output", type=Path, required=True, metavar="DIR", help="folder to write to"
     )
-    command.add_argument(
+    old = command.add_mutually_exclusive_group()
+    old.add_argument(
         "--kept",
         action="store_true",
         help="run nothing: write the pages again from the data in DIR",
+    )
+    old.add_argument(
+        "--missing",
+        action="store_true",
+        help="run only what the data in DIR lack, as after a study gained a setting",
     )
     command.set_defaults(run=run_results)
 
@@ -79,18 +85,29 @@ def run_results(arguments: argparse.Namespace, run_all: Callable = run_one_by_on
         if arguments.kept:
             made = read_kept(output, name)
         else:
-            made = _measured(name, lambda tasks: run_all(tasks, arguments))
+            have = kept_runs(output, name) if arguments.missing else ({}, {})
+            made = _measured(name, lambda tasks: run_all(tasks, arguments), *have)
         print(made.write(output))
     _write_index(output)
 
 
-def _measured(name: str, run_all: Callable[[list], dict]) -> Study:
+def _measured(
+    name: str,
+    run_all: Callable[[list], dict],
+    rows: Mapping[Trial, Row],
+    chosen: Mapping[Choice, Sequence[Chosen]],
+) -> Study:
+    """The study with some rows and choices that there are and all others measured."""
     module = EXPERIMENTS[name]
-    chosen = run_all(module.choices())
+    wanted = module.choices()
+    found = run_all([choice for choice in wanted if choice not in chosen])
+    chosen = {choice: found.get(choice) or chosen[choice] for choice in wanted}
     tried = module.trials(chosen)
-    tasks = tasks_of(tried)
+    missing = [trial for trial in tried if trial not in rows]
+    tasks = tasks_of(missing)
     done = run_all([name, *tasks])
-    rows = rows_of(tried, {task: done[task] for task in tasks})
+    measured = rows_of(missing, {task: done[task] for task in tasks})
+    rows = {trial: measured[trial] if trial in measured else rows[trial] for trial in tried}
     return _with_rows(name, rows, chosen, done[name])
 
 

@@ -41,8 +41,10 @@ LOST = 0.05
 LOSSES = (0.003, 0.018)
 """KL in nats a token: what +0.05 and +0.3 are of a perplexity of 17."""
 _BITS = {0.003: "key_bits=7,value_bits=6", 0.018: "key_bits=6,value_bits=5"}
-D1, R2, TOPICK, TOP_K = "D1", "R2", "ToPick", "UniCAIM, no token evicted"
+D1, R2, BALANCED = "D1", "R2", "R2, balanced"
+COMBINED = (D1, R2, BALANCED)
 """D1 searches by channels and R2 by rotated keys."""
+TOPICK, TOP_K = "ToPick", "UniCAIM, no token evicted"
 KIVI = {"KIVI, 4 bits": "kv:bits=4", "KIVI, 3 bits": "kv:bits=3"}
 """All rows in few bits: tried as they are."""
 LEAST = 1e-9
@@ -63,25 +65,23 @@ ABLATIONS = {
 def _knobs(context: int) -> dict[str, dict[float, str]]:
     """Policies with an open setting, by name and loss."""
     most = context - QUERIES
+    rotated = "tsuru:threshold=2e-5..0.01,search=rotated,search_bits=2"
     either = {
         TOPICK: "topick:threshold=1e-5..0.03",
         TOP_K: f"unicaim:heavy={most},reserved={QUERIES},top_k=32..{context}",
     }
     return {
         D1: {loss: f"tsuru:threshold=2e-5..0.01,{_BITS[loss]}" for loss in LOSSES},
-        R2: {
-            loss: f"tsuru:threshold=2e-5..0.01,search=rotated,search_bits=2,{_BITS[loss]}"
-            for loss in LOSSES
-        },
+        R2: {loss: f"{rotated},{_BITS[loss]}" for loss in LOSSES},
+        BALANCED: {loss: f"{rotated},smooth=true,{_BITS[loss]}" for loss in LOSSES},
         **{name: dict.fromkeys(LOSSES, text) for name, text in either.items()},
     }
 
 
 def _of(model: str, context: int) -> list[str]:
-    """Names of the policies with a setting; what did not win is tried with the first model alone,
-    and up to ALL_UP_TO tokens."""
+    """Policies with a setting by name, UniCAIM's with the first model and up to ALL_UP_TO alone."""
     few = model != SMALL or context > ALL_UP_TO
-    return [D1, R2, TOPICK] if few else [D1, R2, TOPICK, TOP_K]
+    return [*COMBINED, TOPICK] if few else [*COMBINED, TOPICK, TOP_K]
 
 
 def _fixed(context: int) -> dict[str, str]:
@@ -117,7 +117,7 @@ def _development() -> Place:
 
 def _chosen_at(place: Place, name: str) -> int:
     """The context at which the setting for a place was chosen."""
-    again = place.model == SMALL and name in (D1, R2)
+    again = place.model == SMALL and name in COMBINED
     known = (CONTEXT, *LONG_CHOICE_WINDOWS) if again else (CONTEXT,)
     return max((one for one in known if one <= place.context), default=CONTEXT)
 
@@ -135,7 +135,7 @@ def _choice(model: str, context: int, name: str, loss: float) -> Choice:
 def choices() -> list[Choice]:
     """Settings of each model for each loss, on texts that the verdicts do not see."""
     wanted = [(model, CONTEXT, name) for model in MODELS for name in _of(model, CONTEXT)]
-    wanted += [(SMALL, context, name) for context in LONG_CHOICE_WINDOWS for name in (D1, R2)]
+    wanted += [(SMALL, context, name) for context in LONG_CHOICE_WINDOWS for name in COMBINED]
     return list(dict.fromkeys(_choice(*of, loss) for of in wanted for loss in LOSSES))
 
 
@@ -187,7 +187,9 @@ def study(
     return Study(
         NAME,
         "The sixth design: ideas of five papers together, on trial",
-        "All rows are searched by codes of 1 (D1) or 2 (R2) bits an element; those whose estimated"
+        "All rows are searched by codes of 1 (D1) or 2 (R2) bits an element, of K as it is or with"
+        " its channels balanced against those of q (R2, balanced: development texts suggested it"
+        " after the others had been tried on all texts); those whose estimated"
         " probability exceeds a threshold for any head of a group are read finer, and the rest"
         " counts by its estimates times the mean of V. Rows are shared by the heads of a group;"
         " *fewer* is bytes of dense FP16 attention over the policy's; a single idea's at the loss"
@@ -201,7 +203,7 @@ def study(
         " layer that sees all tokens. ± is the standard error.",
         [
             *(_less(rows, settings, place, loss) for place in _prose() for loss in LOSSES),
-            *(_drifts(rows, settings, name) for name in (D1, R2, TOPICK)),
+            *(_drifts(rows, settings, name) for name in (*COMBINED, TOPICK)),
             _recalls(rows, settings),
             _keeps(rows, settings, _answers(), "right answers", lambda row: row.right),
             _keeps(rows, settings, _free(), "ROUGE-L of free text", lambda row: row.rouge_l),
@@ -227,7 +229,7 @@ def _named(settings: _Settings, place: Place, loss: float) -> dict[str, str]:
 
 def _ideas(rows: Mapping[Trial, Row], settings: _Settings, place: Place) -> dict[str, list[Row]]:
     """Rows of each single idea's settings at a place, by name."""
-    names = [name for name in _of(place.model, place.context) if name not in (D1, R2)]
+    names = [name for name in _of(place.model, place.context) if name not in COMBINED]
     texts = {name: [settings.at(place, name, loss) for loss in LOSSES] for name in names}
     if fixed := _fixed(place.context):
         texts["KIVI"] = list(fixed.values())
@@ -249,7 +251,7 @@ def _less(rows: Mapping[Trial, Row], settings: _Settings, place: Place, loss: fl
     """The combinations against the best single idea at the same measured loss."""
     ideas = _ideas(rows, settings, place)
     told, decided = [], []
-    for name in (D1, R2):
+    for name in COMBINED:
         row = rows[Trial(settings.at(place, name, loss), place)]
         single = {idea: _at_loss(of, row.kl.mean) for idea, of in ideas.items()}
         best = max(single, key=single.__getitem__)
@@ -288,7 +290,7 @@ def _recalls(rows: Mapping[Trial, Row], settings: _Settings) -> Claim:
     place, told, decided = _echo(), [], []
     for loss in LOSSES:
         topick = rows[Trial(settings.at(place, TOPICK, loss), place)]
-        for name in (D1, R2):
+        for name in COMBINED:
             over = rows[Trial(settings.at(place, name, loss), place)].over(topick)
             told.append(f"{name} at {loss:g}: {over:+.4f} nats over ToPick")
             decided.append(over.against(loss))
@@ -313,7 +315,7 @@ def _keeps(
     for loss in LOSSES:
         topick = figure(rows[Trial(settings.at(place, TOPICK, loss), place)])
         told.append(f"ToPick {topick:.2f}")
-        for name in (D1, R2):
+        for name in COMBINED:
             found = figure(rows[Trial(settings.at(place, name, loss), place)])
             error = math.hypot(found.error, topick.error)
             lost = Estimate(topick.mean - found.mean, error, found.number)
@@ -337,25 +339,23 @@ _TASKS: dict[str, tuple[str, str, Callable[[Row], str]]] = {
 """What a task's table begins with, and the name and cell of its last column."""
 
 
-def _cells(name: str, policy: str, row: Row, *last: str) -> list[str]:
-    told = [name, f"`{policy}`", f"{row.kl:.4f}", f"{row.delta:+.4f}", f"{_shared(row):.2f}", *last]
+def _cells(name: str, row: Row, *last: str) -> list[str]:
+    told = [f"`{row.policy}`", f"{row.kl:.4f}", f"{row.delta:+.4f}", f"{_shared(row):.2f}"]
+    told = [name, *told, *last]
     return ["" if cell.startswith(("nan", "+nan")) else cell for cell in told]
 
 
 def _table(rows: Mapping[Trial, Row], settings: _Settings, place: Place) -> Table:
-    listed = [
-        (f"{name}, {loss:g}" if name not in KIVI else name, text)
+    listed = {
+        f"{name}, {loss:g}" if name not in KIVI else name: rows[Trial(text, place)]
         for loss in LOSSES
         for name, text in _named(settings, place, loss).items()
-    ]
+    }
     begins, last, cell = _TASKS[place.task]
     return Table(
         f"{begins}{place.model}, {place.context} tokens, {place.windows} windows",
         (*_COLUMNS, last),
-        [
-            _cells(name, text, rows[Trial(text, place)], cell(rows[Trial(text, place)]))
-            for name, text in dict(listed).items()
-        ],
+        [_cells(name, row, cell(row)) for name, row in listed.items()],
     )
 
 
@@ -365,7 +365,7 @@ def _ablation_table(rows: Mapping[Trial, Row], settings: _Settings) -> Table:
         f"What the parts are worth: D1 at its threshold for {ABLATED_AT:g}, {place.windows} windows"
         " of development texts",
         _COLUMNS,
-        [_cells(name, text, rows[Trial(text, place)]) for name, text in _ablated(settings).items()],
+        [_cells(name, rows[Trial(text, place)]) for name, text in _ablated(settings).items()],
     )
 
 
@@ -374,10 +374,10 @@ def _picture(rows: Mapping[Trial, Row], settings: _Settings) -> "Figure":
     drawn = figure(8.4, 4.2)
     axes = drawn.add_subplot()
     places = [place for place in _prose() if place.model == SMALL]
-    for colour, name in enumerate((D1, R2, *_ideas(rows, settings, places[0]))):
+    for colour, name in enumerate((*COMBINED, *_ideas(rows, settings, places[0]))):
         for marker, place in zip("os^Dv", places, strict=False):
             of = _ideas(rows, settings, place).get(name, [])
-            if name in (D1, R2):
+            if name in COMBINED:
                 of = [rows[Trial(settings.at(place, name, loss), place)] for loss in LOSSES]
             if not of:
                 continue

@@ -10,7 +10,18 @@ import pytest
 
 from golden import __main__ as cli
 from golden.lm.text import default_text
-from golden.studies import equal_quality, kllm, lad, recall, topick, trials, tsuru, unicaim, veda
+from golden.studies import (
+    equal_quality,
+    kllm,
+    lad,
+    recall,
+    results,
+    topick,
+    trials,
+    tsuru,
+    unicaim,
+    veda,
+)
 from golden.studies.results import EXPERIMENTS
 from tests.support.lm import tiny_llama
 
@@ -123,12 +134,34 @@ def test_one_experiment_leaves_the_others(run, name):
     assert sorted(os.listdir("out")) == ["README.md", *sorted(names)]
 
 
+def test_only_what_is_missing_is_run(run, monkeypatch):
+    """Of data without one threshold's rows; what there is is not measured again."""
+    assert run("topick -o out")[0] == 0
+    page, performed = Path("out/topick.md").read_text(), []
+    content = json.loads(Path("out/topick.json").read_text())
+    trials, policy = content["trials"], content["trials"][0]["policy"]
+    content["trials"] = [of for of in trials if of["policy"] != policy]
+    assert 0 < len(content["trials"]) < len(trials)
+    Path("out/topick.json").write_text(json.dumps(content))
+
+    def run_task(task):
+        performed.append(task)
+        return trials_run(task)
+
+    trials_run = results.run_task
+    monkeypatch.setattr(results, "run_task", run_task)
+    assert run("topick -o out --missing")[0] == 0
+    assert Path("out/topick.md").read_text() == page
+    assert {name for task in performed for name in task.policies} == {policy}
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ("vedo -o out", f"there is no page vedo; known: {', '.join(EXPERIMENTS)}"),
         ("-o text.txt", "output text.txt: it is not a folder"),
         ("veda -o out --kept", "out/veda.json: No such file or directory"),
+        ("veda -o out --missing", "out/veda.json: No such file or directory"),
     ],
 )
 def test_refusals(run, options, sentence):
