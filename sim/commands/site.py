@@ -2,7 +2,8 @@
 
 README, CONTRIBUTING and CHANGELOG are at the top of the repository; a block's page is what
 ``python -m hw show --markdown`` prints; a source file is a page if a page links to it. Links that
-leave ``docs`` lead to these. Blocks of the page ``live`` run in it.
+leave ``docs`` lead to these. Blocks of the page ``live`` run in it, and the page ``generate`` has
+the generators.
 """
 
 import functools
@@ -15,7 +16,7 @@ from pathlib import PurePosixPath
 from hw.catalogue import blocks
 from hw.emit.show import describe, markdown
 from sim.core.tools import ROOT, ToolError
-from sim.drivers import live
+from sim.drivers import generator, live
 from sim.drivers.live import blocks as live_blocks
 from sim.drivers.live.module import NoCompiler
 
@@ -33,6 +34,11 @@ LIVE = "live.md"
 """The page whose blocks run."""
 
 LIVE_ELEMENT = re.compile(r'(<div class="live" data-block="[\w.]+">)(.*?)(</div>)')
+
+GENERATE = "generate.md"
+"""The page that writes Verilog."""
+
+GENERATE_ELEMENT = re.compile(r'(<div class="generator">)(.*?)(</div>)')
 TARGET = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)((?:#[^)\s]*)?)(?=\))")
 BLOCK_ROW = re.compile(r"^\| `((\w+)\.(\w+))` \|.*\| (\[hardware\].*) \|$", re.M)
 EMPTY_HEAD = re.compile(r"<th((?: [^>]*)?)></th>")
@@ -54,11 +60,11 @@ def on_files(files, config):
     for uri, text in made_pages().items():
         files.append(File.generated(config, uri, content=text))
     try:
-        scripts = live_files()
+        loaded = live_files() | generator_files()
     except ToolError as error:
         raise PluginError(str(error)) from None
-    for uri, text in scripts.items():
-        files.append(File.generated(config, uri, content=text))
+    for uri, content in loaded.items():
+        files.append(File.generated(config, uri, content=content))
     return files
 
 
@@ -68,6 +74,8 @@ def on_page_markdown(text: str, *, page, config, files) -> str:
         return text
     if page.file.src_uri == LIVE:
         text = with_live_blocks(text, live_files())
+    if page.file.src_uri == GENERATE:
+        text = with_generator(text, generator_files())
     return linked(text, PurePosixPath("docs") / page.file.src_uri)
 
 
@@ -90,7 +98,8 @@ def made_pages() -> dict[str, str]:
         parameters = block.parameters_class.preset("default")
         shown = markdown(describe(block, "default", parameters))
         cell = linked(files[block.name], BLOCKS, page=f"blocks/{block.name}.md")
-        made[f"blocks/{block.name}.md"] = f"{shown}\n\nFiles: {cell}.\n"
+        verilog = f"[Verilog in the browser](../generate.md?block={block.name})"
+        made[f"blocks/{block.name}.md"] = f"{shown}\n\nFiles: {cell}, {verilog}.\n"
     for path in sources():
         made[page_of(path)] = source_page(path)
     return made
@@ -108,19 +117,44 @@ def live_files() -> dict[str, str]:
     return files | {f"live/{name}": (live.FOLDER / name).read_text() for name in live.PAGE_FILES}
 
 
+@functools.cache
+def generator_files() -> dict[str, str | bytes]:
+    """What the page of the generator loads, by path; nothing without Pyodide."""
+    try:
+        files = generator.files()
+    except generator.NoPyodide as missing:
+        print(f"the generator's page was not built: {missing}", file=sys.stderr)
+        return {}
+    return {f"generator/{name}": content for name, content in files.items()}
+
+
 def with_live_blocks(text: str, files: Iterable[str]) -> str:
     """The page's text with what it loads; without files it says that blocks do not run in it."""
     if not files:
         absent = "This copy of the site was built without the compiler that the live block needs."
         return LIVE_ELEMENT.sub(rf"\1{absent}\3", text)
-    loads = [
+    text = LIVE_ELEMENT.sub(r"\1The live block needs JavaScript.\3", text)
+    return text + loads(files)
+
+
+def with_generator(text: str, files: Iterable[str]) -> str:
+    """The page's text with what it loads; without files it says that it generates nothing."""
+    if not files:
+        absent = "This copy of the site was built without Pyodide, which the generator needs."
+        return GENERATE_ELEMENT.sub(rf"\1{absent}\3", text)
+    text = GENERATE_ELEMENT.sub(r"\1The generator needs JavaScript.\3", text)
+    return text + loads(f"generator/{name}" for name in ("blocks.js", *generator.PAGE_FILES))
+
+
+def loads(names: Iterable[str]) -> str:
+    """The end of a page that loads style and scripts, in their order."""
+    elements = [
         f'<link rel="stylesheet" href="{name}">'
         if name.endswith(".css")
         else f'<script src="{name}"></script>'
-        for name in files
+        for name in names
     ]
-    text = LIVE_ELEMENT.sub(r"\1The live block needs JavaScript.\3", text)
-    return "\n\n".join([text, *loads]) + "\n"
+    return "".join(f"\n\n{element}" for element in elements) + "\n"
 
 
 def read(path: PurePosixPath) -> str:

@@ -1,5 +1,6 @@
 """A page in a headless Chromium, used by keys alone, which the browser is told to press."""
 
+import base64
 import contextlib
 import fcntl
 import json
@@ -19,21 +20,35 @@ KEYS = {
     "ArrowDown": {"key": "ArrowDown", "code": "ArrowDown", "windowsVirtualKeyCode": 40},
 }
 
+SAID = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+
 
 class Keyboard:
     """Presses keys in a page, and asks the page what came of it.
 
     commands, answers
         The browser's debugging pipes.
+    console
+        What the page has said to the browser's console, and its errors, as JSON.
     """
 
-    def __init__(self, commands: BinaryIO, answers: BinaryIO):
+    def __init__(self, commands: BinaryIO, answers: BinaryIO, width: int):
         self._commands, self._answers = commands, answers
         self._number, self._session = 0, {}
+        self.console: list[str] = []
         infos = self._ask("Target.getTargets")["targetInfos"]
         [page] = [info["targetId"] for info in infos if info["type"] == "page"]
         session = self._ask("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
         self._session = {"sessionId": session}
+        for domain in ("Runtime", "Log"):
+            self._ask(f"{domain}.enable")
+        # A window is not always so narrow.
+        size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+        self._ask("Emulation.setDeviceMetricsOverride", **size)
+
+    def picture(self, path: Path) -> None:
+        """Write what the window shows as PNG."""
+        path.write_bytes(base64.b64decode(self._ask("Page.captureScreenshot")["data"]))
 
     def press(self, *keys: str) -> None:
         """One after another, of :data:`KEYS`."""
@@ -60,6 +75,8 @@ class Keyboard:
         self._commands.flush()
         while True:  # events come in between
             answer = json.loads(self._next())
+            if answer.get("method") in SAID:
+                self.console.append(json.dumps(answer["params"]))
             if answer.get("id") == self._number:
                 assert "error" not in answer, answer
                 return answer["result"]
@@ -73,8 +90,8 @@ class Keyboard:
 
 
 @contextlib.contextmanager
-def keyboard(path: Path, width: int, profile: Path) -> Iterator[Keyboard]:
-    """The keyboard of a browser that shows a page, without a network."""
+def keyboard(address: str, width: int, profile: Path) -> Iterator[Keyboard]:
+    """The keyboard of a browser that shows the page of an address, and has no network."""
     program = browser()
     # The browser's ends get numbers far from 3 and 4, which they are in the browser.
     (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
@@ -91,7 +108,7 @@ def keyboard(path: Path, width: int, profile: Path) -> Iterator[Keyboard]:
             program,
             *("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"),
             *(f"--user-data-dir={profile}", f"--window-size={width},1000"),
-            *("--proxy-server=127.0.0.1:9", path.as_uri()),
+            *("--proxy-server=127.0.0.1:9", address),
         ],
         preexec_fn=place,
         pass_fds=(3, 4),
@@ -101,7 +118,7 @@ def keyboard(path: Path, width: int, profile: Path) -> Iterator[Keyboard]:
         os.close(end)
     try:
         with os.fdopen(ours_out, "wb") as commands, os.fdopen(ours_in, "rb") as answers:
-            yield Keyboard(commands, answers)
+            yield Keyboard(commands, answers, width)
     finally:
         process.terminate()
         process.wait(30)

@@ -24,7 +24,13 @@ AXE_PROBE = ROOT / "tests" / "support" / "sim" / "axe_probe.js"
 LIVE_PROBE = ROOT / "tests" / "support" / "sim" / "live_probe.js"
 SEEN = (
     *("index", "blocks", "verilog", "compare", "results/index", "results/kllm"),
-    *("live", "blocks/kllm.orizuru", "blocks/veda.veda_core", "source/hw/topick/rpdu.py"),
+    *(
+        "live",
+        "generate",
+        "blocks/kllm.orizuru",
+        "blocks/veda.veda_core",
+        "source/hw/topick/rpdu.py",
+    ),
 )
 """Pages that are opened: a start, long tables, code, pictures, a block's, a source's."""
 
@@ -221,7 +227,7 @@ def test_a_wrong_expected_beat_turns_a_live_block_red(built, live_probe):
 
 @pytest.mark.campaign
 def test_live_blocks_by_keyboard_alone(built, tmp_path):
-    with keyboard(built / "live.html", 1280, tmp_path / "profile") as keys:
+    with keyboard((built / "live.html").as_uri(), 1280, tmp_path / "profile") as keys:
         keys.until("document.querySelector('.live button') !== null")
         at, pressed = "document.activeElement", 0
         while keys.value(f"{at}.textContent") != "Step":
