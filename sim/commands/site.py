@@ -98,8 +98,9 @@ def made_pages() -> dict[str, str]:
         parameters = block.parameters_class.preset("default")
         shown = markdown(describe(block, "default", parameters))
         cell = linked(files[block.name], BLOCKS, page=f"blocks/{block.name}.md")
-        verilog = f"[Verilog in the browser](../generate.md?block={block.name})"
-        made[f"blocks/{block.name}.md"] = f"{shown}\n\nFiles: {cell}, {verilog}.\n"
+        verilog = f"[its Verilog in the browser](../generate.md?block={block.name})"
+        shown = shown.replace("preset `default`.", f"preset `default`; {verilog}.", 1)
+        made[f"blocks/{block.name}.md"] = f"{shown}\n\nFiles: {cell}.\n"
     for path in sources():
         made[page_of(path)] = source_page(path)
     return made
