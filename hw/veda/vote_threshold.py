@@ -300,8 +300,9 @@ class VoteThreshold(Component[VoteThresholdParameters]):
         output. It is less than the factor, and 0 in the end: a product has as many bits as its
         factors together, and `bit` is 0 after the number's last one.
         """
-        pending = Signal(range(largest), name=f"pending_{name}")
-        added = Signal(range(2 * largest), name=f"added_{name}")
+        # Widths, because a range of 2^31 or more has no length in Python of 32 bits, as in browsers.
+        pending = Signal((largest - 1).bit_length(), name=f"pending_{name}")
+        added = Signal((2 * largest - 1).bit_length(), name=f"added_{name}")
         m.d.comb += added.eq(pending + Mux(bit, factor, 0))
         with m.If(shift):
             m.d.sync += pending.eq(added[1:])

@@ -9,6 +9,7 @@ import threading
 import zipfile
 
 import pytest
+from amaranth.hdl import Shape
 
 from hw.catalogue import blocks, find
 from hw.emit import export
@@ -92,6 +93,20 @@ def test_the_sources_are_complete_and_give_the_same_netlist(tmp_path, monkeypatc
     with pytest.raises(export.ExportError):
         exported(NAME, PRESET)
     assert scripts == [(tmp_path / "script").read_text()]
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
+def test_no_range_is_too_long_for_python_of_32_bits(monkeypatch, block):
+    cast = Shape.cast
+
+    def checked(shape, **options):
+        assert not isinstance(shape, range) or len(shape) < 1 << 31, shape
+        return cast(shape, **options)
+
+    monkeypatch.setattr(Shape, "cast", checked)
+    parameters = block.parameters_class.preset("first")
+    export.to_rtlil(block.create(parameters), "top")
 
 
 def test_the_form_knows_each_block_s_presets_and_what_parameters_mean():
