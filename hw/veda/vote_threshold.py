@@ -300,7 +300,7 @@ class VoteThreshold(Component[VoteThresholdParameters]):
         output. It is less than the factor, and 0 in the end: a product has as many bits as its
         factors together, and `bit` is 0 after the number's last one.
         """
-        # Widths, because a range of 2^31 or more has no length in Python of 32 bits, as in browsers.
+        # Widths, because a range of 2^31 has no length in Python of 32 bits, as in browsers.
         pending = Signal((largest - 1).bit_length(), name=f"pending_{name}")
         added = Signal((2 * largest - 1).bit_length(), name=f"added_{name}")
         m.d.comb += added.eq(pending + Mux(bit, factor, 0))
