@@ -81,7 +81,7 @@ def sources() -> bytes:
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
 
         def add(name: str, path: Path) -> None:
-            # A date of its own, so that the same sources are the same file.
+            # A fixed date, so that the same sources are the same file.
             archive.writestr(zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED)
 
         for path in sorted((ROOT / "hw").rglob("*.py")):

@@ -13,7 +13,7 @@ Yosys = Callable[[str], tuple[int, str, str]]
 
 
 def answer(request: str, yosys: Yosys) -> str:
-    """Files of a configuration by name, or the ``error`` why there are none; both are JSON.
+    """Files of a configuration by name, or the ``error`` that prevents them; both are JSON.
 
     request
         JSON with ``block``, ``preset`` and ``settings``, a list of ``name=value``.
