@@ -8,7 +8,8 @@ import pytest
 
 from golden.veda.veda_core import VedaCore
 from hw.veda.veda_core import VedaCoreParameters
-from sim.core.memory import MemoryTiming
+from sim.core.dram.timing import parse_timing
+from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stalls import PATTERNS
 from sim.testbenches.veda.veda_core import A, B, Steps, random_steps, real_steps
 from tests.veda.test_veda_core import FAR, RNG, SLOW, SMALL, Core
@@ -92,3 +93,28 @@ def test_the_array_is_hardly_ever_idle_with_two_contexts(latency):
         assert (np.diff(taken[:, -1]) <= 2376).all()
         assert 12 * 2304 / (taken[-1, -1] - taken[0, -1]) > 0.969
         assert outcome.memories["memory"].rows_read == sum(map(p.rows_read, steps.work))
+
+
+def growing_contexts(p: VedaCoreParameters, contexts: int, tokens: int) -> Steps:
+    """Steps of 1, 2, 3, ... slots of the first `contexts` in turn; all but four tokens vote."""
+    done, rng = Steps(p), RNG(1)
+    for t in range(tokens):
+        for context in range(contexts):
+            rows = (rng.standard_normal((n, p.d)).astype(np.float16) for n in (p.heads, 3, 3))
+            command = {"restart": t == 0, "vote": t >= 4, "evict": False, "target": 0}
+            done.add(*rows, a=A, b=B, context=context, protected=0, **command)
+    return done
+
+
+@pytest.mark.campaign
+def test_a_second_context_hides_hbm2_from_short_steps():
+    """A table of docs/dram.md. One sequence sees the latency in each step, two none of it."""
+    p = VedaCoreParameters(contexts=2)
+    core = Core(p)
+    for contexts, least, most in ((1, 1.05, 1.2), (2, 1, 1.005)):
+        for tokens in (6, 16, 32):
+            stimulus = growing_contexts(p, contexts, tokens).stimulus([])
+            ideal = core.check(stimulus, timing=FASTEST).cycles
+            for text in ("hbm2", "hbm2,map=row:bank:column:channel,hash=on"):
+                cycles = core.check(stimulus, timing=parse_timing(text)).cycles
+                assert least <= cycles / ideal < most
