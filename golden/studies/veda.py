@@ -75,7 +75,8 @@ def study(
         " cache's size at its end: a table apart. Voting evicts a token from all heads of a layer,"
         " H2O from a kv head, or by layer from all. Losses are against dense attention, in nats a"
         " token, ± the standard error over the windows. Speedup by eviction (Fig. 8, right), GOPS"
-        " and tokens/s (Table II): [speed](veda_speed.md).",
+        " and tokens/s (Table II): [speed](veda_speed.md). Shares of area (Table I):"
+        " [area](veda_area.md).",
         [*(_lowest(rows, other) for other in ("H2O", "StreamingLLM")), _tenth(rows), _sinks(rows)],
         [
             *(_table(rows, model, METHODS | MORE, "evicting token by token") for model in MODELS),

@@ -82,7 +82,6 @@ OVERVIEW = (
         "veda.veda_core",
         "veda",
         "a head of l rows in 2 l + 11 cycles, d = 128",
-        "small, mapped for area: 97,195 µm²",
     ),
     Row("attention.special_function_unit", "veda", "an element a cycle"),
     Row("veda.voting_engine", "veda", "a probability a cycle"),

@@ -24,8 +24,9 @@ from sim.core.design import generate
 from sim.core.memory import FASTEST
 from sim.core.stalls import PATTERNS
 from sim.core.stimulus import Outcome, compare
-from sim.core.tools import ToolError
+from sim.core.tools import ROOT, ToolError, require_checkout
 from sim.drivers.harness.runner import Harness
+from sim.studies.veda_area import area_study
 from sim.testbenches.veda.veda_core import A, B, Steps
 
 PROMPT, GENERATED = 512, 1024
@@ -262,6 +263,13 @@ def ablation_command(arguments) -> int:
             file.write(speed_study().markdown().encode())
         print(f"wrote {arguments.speed}")
         return 0
+    if arguments.area:
+        require_checkout("sim ablation --area")
+        rows = json.loads((ROOT / "docs" / "results" / "synthesis.json").read_text())
+        with replacing(arguments.area) as file:
+            file.write(area_study(rows).markdown().encode())
+        print(f"wrote {arguments.area}")
+        return 0
     rows = []
     base = averages(variant(*BASE, PROMPT + GENERATED))
     for options, name in VARIANTS.items():
@@ -305,6 +313,12 @@ def register(commands) -> None:
         type=Path,
         metavar="FILE.md",
         help="only write the page on speedup by eviction, GOPS and tokens/s, from the formulas",
+    )
+    parser.add_argument(
+        "--area",
+        type=Path,
+        metavar="FILE.md",
+        help="only write the page on the area of each unit, from docs/results/synthesis.json",
     )
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     parser.set_defaults(run=ablation_command)

@@ -108,7 +108,7 @@ def test_matrix_has_every_block_and_its_runs(page):
     (vpu,) = (cells for cells in rows if ">lad.vpu<" in cells)
     assert "60 vectors, 0 differ" in vpu and "4 of 200" in vpu and "1,229 MHz" in vpu
     (core,) = (cells for cells in rows if ">veda.veda_core<" in cells)
-    assert "µm² (small, mapped for area)" in core
+    assert "µm² (default, area, by hierarchy)" in core and "MHz" not in core
 
 
 def test_a_formula_is_a_number_a_band_or_a_dash(tmp_path):

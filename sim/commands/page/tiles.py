@@ -230,7 +230,11 @@ PAPERS = (
     Paper(
         *("veda", "VEDA", "Fig. 7", "core: attention and eviction of a layer", VEDA),
         whole=("veda_core",),
-        commands={"veda_speed": ".venv/bin/python -m sim ablation --speed", "veda": RESULTS},
+        commands={
+            "veda_speed": ".venv/bin/python -m sim ablation --speed",
+            "veda_area": ".venv/bin/python -m sim ablation --area",
+            "veda": RESULTS,
+        },
     ),
     Paper(
         *("topick", "ToPick", "Figs. 6 and 7", "whole core, any number of lanes", TOPICK),
