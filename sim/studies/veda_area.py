@@ -115,7 +115,7 @@ def area_study(rows: Iterable[dict]) -> Study:
 
 
 def _setting() -> str:
-    p = VedaCoreParameters.preset("paper")
+    p = VedaCoreParameters.presets()["paper"]
     return (
         f"`paper` has the paper's {p.d} PEs, {p.capacity} slots and a buffer of {p.depth} rows of"
         f" {p.d} FP16 numbers, `default` 64 PEs and 256 slots. Nangate 45 nm, for the smallest"
