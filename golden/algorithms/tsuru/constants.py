@@ -52,6 +52,32 @@ def key_constants(model: Llama, samples: Sequence[Sequence[int]]) -> list[KeyCon
     return [sums[layer].constants(model.config.kv_heads) for layer in layers]
 
 
+def prompt_constants(q: np.ndarray, k: np.ndarray) -> KeyConstants:
+    """Constants of a layer that are known of its prompt alone.
+
+    Few rows may agree in a channel by chance, so one row more is counted, whose variances and
+    powers are the median of a head's channels. Fewer than two rows after the first four say
+    nothing: the mean is 0 then, and channels are balanced as they are.
+
+    q, k
+        The prompt's, positions encoded, [head, token, d] and [kv head, token, d].
+    """
+    rows = k.shape[1] - _SINKS
+    if rows < 2:
+        ones = np.ones_like(k[:, 0], np.float32)
+        return KeyConstants(0 * ones, ones, ones)
+    sums = _Sums()
+    for name, array in (("q", q), ("k", k)):
+        sums.add(name, array)
+    found = sums.constants(len(k))
+    variance, power = (
+        (rows * x + np.maximum(np.median(x, axis=1, keepdims=True), np.finfo(np.float32).tiny))
+        / (rows + 1)
+        for x in (np.square(found.deviation), found.power)
+    )
+    return KeyConstants(found.mean, np.sqrt(variance), power)
+
+
 class _Sums:
     """Sums over the tokens of q or k [head, token, d], of them and of their squares."""
 

@@ -37,7 +37,7 @@ class RtlAttention(RtlPart[P], DecodeAttention):
     def __init__(self, run: LayerRun, memories: dict[str, Memory], sums: Sequence[str] = ()):
         DecodeAttention.__init__(self)
         RtlPart.__init__(self, run, memories)
-        self.settings: dict[str, float] = {}
+        self.settings: dict[str, float | str] = {}
         self.steps: list[LayerStep] = []
         self.cycles: list[int] = []
         self._sums: dict[str, float] = dict.fromkeys(sums, 0)

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from golden import InputError
-from golden.algorithms.tsuru import constant_samples, kept_key_constants, key_constants
+from golden.algorithms.tsuru import (
+    constant_samples,
+    kept_key_constants,
+    key_constants,
+    prompt_constants,
+)
 from golden.download import cache_folder
 from golden.lm.commands import open_model
 from golden.lm.text import default_text
@@ -72,3 +77,23 @@ def test_they_are_kept(opened, tmp_path, monkeypatch):
     assert len(runs) == 6
     kept_key_constants(model, samples[:1])  # other samples are other constants
     assert len(runs) == 7
+
+
+def test_constants_of_a_prompt():
+    """A row more has the medians, so channels in which few rows agree keep their balance."""
+    rng = np.random.default_rng(1)
+    q = rng.standard_normal((4, 10, 5)).astype(np.float32)
+    k = (rng.standard_normal((2, 10, 5)) * [1, 30, 2, 3, 1] + 7).astype(np.float32)
+    k[0, 4:, 3] = 7
+    found = prompt_constants(q, k)
+    rows = k[:, 4:].astype(np.float64)
+    np.testing.assert_allclose(found.mean, rows.mean(axis=1), rtol=1e-6)
+    variance = rows.var(axis=1)
+    power = np.square(q[:, 4:].astype(np.float64)).reshape(2, 2, 6, 5).mean(axis=(1, 2))
+    for got, of in ((np.square(found.deviation), variance), (found.power, power)):
+        one_more = (6 * of + np.median(of, axis=1, keepdims=True)) / 7
+        np.testing.assert_allclose(got, one_more, rtol=1e-5)
+    assert found.deviation[0, 3] > 0.2
+    for few in (1, 4, 5):
+        nothing = prompt_constants(q[:, :few], k[:, :few])
+        assert not nothing.mean.any() and (nothing.balance() == 1).all()

@@ -1,9 +1,11 @@
 """A language model that speaks through the sixth design's core."""
 
+import numpy as np
 import pytest
 
+from golden.trace import RUN
 from hw.tsuru.tsuru_core import TsuruCoreParameters
-from tests.support.sim.generated import TOKENS, attention_command, result_of
+from tests.support.sim.generated import TOKENS, attention_command, require_dense, result_of
 
 LAYERS, KV_HEADS = 3, 2
 SETTINGS = "--set capacity=64 --set depth=8 --set kept=8"
@@ -39,6 +41,32 @@ def test_it_reads_what_it_chooses(generated):
     assert some["figures"]["rows read"] < every["figures"]["rows read"]
 
 
+def test_constants_of_the_prompt(generated, tmp_path):
+    """Attention is as dense as with K as it is, and the record has q and K as they were."""
+    prompt = "the a the the a a the a the a a the"
+    first: dict = {}
+    for which, channels in (("none", (0, 0)), ("mean", (1, 0)), ("smooth", (1, 1))):
+        path = tmp_path / f"{which}.npz"
+        options = f"--prompt '{prompt}' --above 1e-9 --trace-out {path}"
+        options += "" if which == "smooth" else f" --constants {which}"
+        result = result_of(generated, options)
+        assert result["mismatches"] == 0 and result["constants"] == which
+        figures = result["figures"]
+        names = "channels less a mean", "channels balanced"
+        every = LAYERS * KV_HEADS * PARAMETERS.d
+        assert tuple(figures[name] / every for name in names) == channels
+        words = "less its mean", "its channels balanced"
+        assert tuple(int(word in result["note"]) for word in words) == channels
+        with np.load(path) as trace:
+            q, k, v, o = trace["q"], trace["k"], trace["v"], trace[f"{RUN}o"]
+        for layer in range(LAYERS):
+            require_dense(o[layer], q[layer], k[layer], v[layer], atol=0.5)
+        # Keys of the first layer do not depend on any attention.
+        tokens = result["prompt_tokens"]
+        keys = first.setdefault("k", k[0, :, :tokens])
+        np.testing.assert_allclose(k[0, :, :tokens], keys, atol=0.02)
+
+
 def test_what_does_not_fit_names_its_parameter(generated, run, model):
     status, _, err = run(
         attention_command(model, "tsuru.tsuru_core", "--set capacity=16 --set kept=8")
@@ -46,3 +74,5 @@ def test_what_does_not_fit_names_its_parameter(generated, run, model):
     assert status == 2 and "capacity, less 3 a sink, must be at least 17" in err
     status, _, err = generated("--above 0")
     assert status == 2 and "above must be above 0 and at most 1" in err
+    status, _, err = generated("--constants all")
+    assert status == 2 and "constants must be one of none, mean, smooth, not 'all'" in err
