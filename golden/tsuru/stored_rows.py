@@ -89,7 +89,7 @@ class StoredRows:
     words
         ``uint16[kv heads, 2 capacity, d]``.
     scales, search
-        ``uint8[kv heads, capacity]`` and ``uint8[kv heads, capacity, d]``: of each slot of the
+        ``uint8[kv heads, slots]`` and ``uint8[kv heads, slots, d]``: of each slot of the
         search. A sink has PLANES slots, each other row one, in order of rows.
     k, v
         ``float16[kv heads, capacity, d]``: rows as they are decoded, the sinks exactly.
@@ -100,8 +100,9 @@ class StoredRows:
     def __init__(self, capacity: int, kv_heads: int, d: int, sinks: int, fractions=(4, 4)):
         self._capacity, self._d, self._sinks, self._fractions = capacity, d, sinks, fractions
         self.words = np.zeros((kv_heads, 2 * capacity, d), np.uint16)
-        self.scales = np.zeros((kv_heads, capacity), np.uint8)
-        self.search = np.zeros((kv_heads, capacity, d), np.uint8)
+        slots = capacity + (PLANES - 1) * sinks
+        self.scales = np.zeros((kv_heads, slots), np.uint8)
+        self.search = np.zeros((kv_heads, slots, d), np.uint8)
         self.k, self.v = np.zeros((2, kv_heads, capacity, d), np.float16)
         self.mean = np.zeros((kv_heads, d), np.float16)
         self._sum = np.zeros((kv_heads, d))  # of V after the sinks

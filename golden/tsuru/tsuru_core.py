@@ -48,7 +48,7 @@ class TsuruCore:
         self._capacity, self._heads, self._kv_heads = capacity, heads, kv_heads
         self._parallel, self._sinks, self._query_bits = parallel, sinks, query_bits
         self._sum_bits = SUM_FRACTION + 1 + (capacity - 1).bit_length()
-        self._attend = WeightedRows(capacity)
+        self._attend = WeightedRows(capacity + 1)  # the rest is a row more
         self.rows = StoredRows(capacity, kv_heads, d, sinks, fractions)
         self.new: list[NewRow] = []
         self.chosen: list[np.ndarray] = []
@@ -58,9 +58,7 @@ class TsuruCore:
         """The next token's ``q [heads, d]``, times the scale, and ``k, v [kv heads, d]``, all
         rotated, and K less its mean. The threshold is as :func:`row_choice.choose` has it."""
         before = 0 if restart else self.length
-        # Sinks have more than one slot, and one row of the softmax is the rest's.
-        full = before == self._capacity - max(1, (PLANES - 1) * self._sinks)
-        if full or not fits(len(q), group, self._heads, self._kv_heads):
+        if before == self._capacity or not fits(len(q), group, self._heads, self._kv_heads):
             return StepResult.refusal(q.shape[1], TsuruReport(self.length, error=True))
         self.length = before + 1
         self.new = self.rows.write(before, k, v)

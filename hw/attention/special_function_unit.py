@@ -46,7 +46,7 @@ LATENCY = 1 + RESULT_CYCLES
 class SpecialFunctionUnitParameters(Parameters):
     """
     length
-        Elements in the longest vector, 2 to 4096.
+        Elements in the longest vector, 2 to 8192.
     tile
         Scores whose maximum is found before their exponentials are added, 1 to 64. The throughput
         is the same for any; a small tile has a lower latency. The paper's is 32.
@@ -59,7 +59,7 @@ class SpecialFunctionUnitParameters(Parameters):
     vectors: int = 1
 
     def __post_init__(self):
-        require(2 <= self.length <= 4096, "length must be between 2 and 4096", self.length)
+        require(2 <= self.length <= 8192, "length must be between 2 and 8192", self.length)
         require(1 <= self.tile <= 64, "tile must be between 1 and 64", self.tile)
         rule = f"vectors must be between 1 and {VECTORS}"
         require(1 <= self.vectors <= VECTORS, rule, self.vectors)

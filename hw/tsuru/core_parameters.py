@@ -14,12 +14,13 @@ from hw.attention.product_array import PeArrayParameters
 from hw.attention.special_function_unit import SpecialFunctionUnitParameters
 from hw.attention.streamed_rows import TILE
 from hw.layout import FLAG, count, index
+from hw.parameters import require
 from hw.stream.memory_port import MemoryPort
 from hw.stream.sequential_reader import SequentialReaderParameters
 from hw.tsuru.core_cycles import Batch, CoreCycles, Step
 from hw.tsuru.rest_rows import RestRowsParameters
 from hw.tsuru.row_choice import THRESHOLD, RowChoiceParameters
-from hw.tsuru.row_format import RowFormat
+from hw.tsuru.row_format import SEARCH_ROWS, RowFormat
 from hw.tsuru.row_search import PLANES
 from hw.tsuru.row_supply import RowSupplyParameters
 
@@ -50,8 +51,7 @@ class TsuruCoreParameters(DecodeParameters):
     d
         Number of elements of a row: a power of two from 8 to 256.
     capacity
-        Rows of a kv head in memory: a power of two from 16 to 4096. A sequence has fewer tokens:
-        see `tokens`.
+        Tokens of a sequence, at most: a power of two from 16 to 4096.
     heads, kv_heads
         Number of query heads, and of kv heads, of a step, at most.
     parallel
@@ -92,12 +92,6 @@ class TsuruCoreParameters(DecodeParameters):
             "wide": cls(d=128, capacity=4096, heads=32, kv_heads=8, parallel=4, depth=64, kept=512),
         }
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of a sequence, at most: sinks have several slots in the search, and the rest is a
-        row of the softmax."""
-        return self.capacity - max(1, (PLANES - 1) * self.sinks)
-
     @cached_property
     def format(self) -> RowFormat:
         return RowFormat(self.d, self.key_fraction, self.value_fraction)
@@ -127,7 +121,8 @@ class TsuruCoreParameters(DecodeParameters):
     def rows(self) -> GroupedRowsParameters:
         """The lanes' parameters."""
         array = PeArrayParameters(rows=self.d, columns=1, arrays=1)
-        softmax = SpecialFunctionUnitParameters(self.capacity, TILE)
+        # The rest is a row more.
+        softmax = SpecialFunctionUnitParameters(self.capacity + 1, TILE)
         return GroupedRowsParameters(RestRowsParameters(array, softmax), self.parallel)
 
     @property
@@ -164,7 +159,7 @@ class TsuruCoreParameters(DecodeParameters):
         return SequentialReaderParameters(
             address_width=self.address_width,
             depth=self.depth,
-            longest=self.choice.words(self.capacity),
+            longest=self.choice.words(self.choice.slots),
         )
 
     @cached_property
@@ -194,6 +189,9 @@ class TsuruCoreParameters(DecodeParameters):
 
         steps
             Work of each; None for a command that is refused.
+
+        :raises ParameterError: for chosen slots without a sink or the newest row, which the core
+            always reads.
         """
         parts = [None if step is None else self._step(step) for step in steps]
         return CoreCycles(self, memory_latency).run(parts, pause)
@@ -201,6 +199,12 @@ class TsuruCoreParameters(DecodeParameters):
     def _step(self, work: Work) -> Step:
         sinks = min(work.tokens, self.sinks)
         slots = work.tokens + (PLANES - 1) * sinks
+        tiles = -(-slots // SEARCH_ROWS)
+        rule = (
+            f"chosen must be {tiles} tiles, with the sinks in the first, the newest row in the last"
+        )
+        for of in work.chosen:
+            require(len(of) == tiles and of[0] >= sinks and of[-1] > 0, rule, list(of))
         heads = self.order.batches(work.heads, work.group)
         batches = [
             Batch(number, self.choice.words(slots), chosen, sinks)

@@ -43,19 +43,23 @@ class RowChoiceParameters(RowSearchParameters):
         return data.StructLayout(
             {
                 "heads": count(range(self.parallel + 1)),
-                "slots": count(range(self.capacity + 1)),
+                "slots": count(range(self.slots + 1)),
                 "threshold": THRESHOLD,
             }
         )
 
     @property
     def slot_bits(self) -> int:
+        return (self.slots - 1).bit_length()
+
+    @property
+    def row_bits(self) -> int:
         return (self.capacity - 1).bit_length()
 
     @cached_property
     def rows_layout(self) -> data.StructLayout:
         """The number of a ``row``, and whether it is the batch's ``last``."""
-        return data.StructLayout({"row": index(self.slot_bits), "last": FLAG})
+        return data.StructLayout({"row": index(self.row_bits), "last": FLAG})
 
     @cached_property
     def rest_layout(self) -> data.ArrayLayout:
@@ -65,7 +69,7 @@ class RowChoiceParameters(RowSearchParameters):
     @property
     def sum_bits(self) -> int:
         """Bits of a sum of `capacity` terms."""
-        return TERM + self.slot_bits
+        return TERM + self.row_bits
 
     @property
     def sum_steps(self) -> int:
@@ -150,7 +154,7 @@ class RowChoice(Component[RowChoiceParameters]):
         m = Module()
         p = self.parameters
         shape = unsigned(p.tile_layout.size - 1)
-        depth = 2 * p.capacity // SEARCH_ROWS
+        depth = 2 * -(-p.slots // SEARCH_ROWS)
         m.submodules.estimates = estimates = memory.Memory(shape=shape, depth=depth, init=[])
         start = Signal()  # a batch's choice begins
         idle = Signal()  # no choice is in progress
@@ -173,7 +177,7 @@ class RowChoice(Component[RowChoiceParameters]):
             i.ready.eq(~full),
             taken.eq(i.valid & i.ready),
             write.en.eq(taken),
-            write.addr.eq(Cat(tile, buffer)),
+            write.addr.eq(Cat(buffer, tile)),  # tiles need not be a power of two
             write.data.eq(Cat(Value.cast(i.payload.e), i.payload.present)),
         ]
         with m.If(taken):
@@ -241,8 +245,8 @@ class RowChoice(Component[RowChoiceParameters]):
                 m.d.sync += [to.eq(of) for to, of in zip(kept[-1], values, strict=True)]
         origins, totals, least = kept
         used = [Signal(name=f"used_{h}", reset_less=True) for h in range(p.parallel)]
-        newest = Signal(range(p.capacity), reset_less=True)
-        end = Signal(range(p.capacity))
+        newest = Signal(p.slot_bits, reset_less=True)
+        end = Signal(p.slot_bits)
         buffer = Signal()
         busy = Signal()
         m.d.comb += end.eq(batch.slots - 1)
@@ -264,7 +268,7 @@ class RowChoice(Component[RowChoiceParameters]):
         m.d.comb += [
             fetch.eq(reading & (~looked | moves)),
             read.en.eq(fetch),
-            read.addr.eq(Cat(tile, buffer)),
+            read.addr.eq(Cat(buffer, tile)),
         ]
         with m.If(start):
             m.d.sync += [reading.eq(1), tile.eq(0)]

@@ -93,8 +93,13 @@ class RowSearchParameters(Parameters):
 
     @property
     def rows(self) -> int:
-        """Rows at most: a sink has several slots."""
-        return self.capacity - (PLANES - 1) * self.sinks
+        """Rows at most."""
+        return self.capacity
+
+    @property
+    def slots(self) -> int:
+        """Slots of that many rows: a sink has several."""
+        return self.capacity + (PLANES - 1) * self.sinks
 
     @cached_property
     def batch_layout(self) -> data.StructLayout:
@@ -102,7 +107,7 @@ class RowSearchParameters(Parameters):
         return data.StructLayout(
             {
                 "heads": count(range(self.parallel + 1)),
-                "slots": count(range(self.capacity + 1)),
+                "slots": count(range(self.slots + 1)),
             }
         )
 
@@ -230,7 +235,7 @@ class RowSearch(Component[RowSearchParameters]):
         queries = [Signal(layout, name=f"query_{n}", reset_less=True) for n in range(p.parallel)]
         tops = [Signal(FIELD, name=f"top_{n}", reset_less=True) for n in range(p.parallel)]
         self._searching = searching = Signal()
-        self._slots = Signal(range(p.capacity + 1), reset_less=True)  # of words to come
+        self._slots = Signal(range(p.slots + 1), reset_less=True)  # of words to come
         self._first = Signal(reset_less=True)  # no tile has been taken
         self._used = Signal(p.parallel, reset_less=True)  # heads of the batch
         waiting = Signal(range(p.parallel + 1))  # queries to accept

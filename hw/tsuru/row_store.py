@@ -56,7 +56,7 @@ class RowStore(Component[TsuruCoreParameters]):
         read, write = tail.read_port(), tail.write_port()
         kv_head = store.payload.kv_head
         is_sink = Signal()
-        slot = Signal(p.row_bits)
+        slot = Signal(p.choice.slot_bits)
         place = Signal(p.row_bits)
         half = Signal()
         passed = Signal()

@@ -145,7 +145,7 @@ class TsuruCore(DecodeCore[TsuruCoreParameters]):
             ]
         m.d.comb += [
             *copy(sequence.command.payload, command.payload),
-            sequence.refuse.eq(~command.payload.restart & (length == p.tokens)),
+            sequence.refuse.eq(~command.payload.restart & (length == p.capacity)),
             report.payload.length.eq(length),
             report.payload.chosen.eq(Mux(sequence.error, 0, self._count)),
             report.payload.error.eq(sequence.error),
@@ -159,7 +159,7 @@ class TsuruCore(DecodeCore[TsuruCoreParameters]):
         """Each batch to all parts, each of which is at another one."""
         p, run = self.parameters, sequence.run
         sinks = Signal(range(p.sinks + 1))
-        slots = Signal(range(p.capacity + 1))
+        slots = Signal(range(p.choice.slots + 1))
         words = Signal(range(p.reader.longest + 1))
         block = p.format.search_rows
         m.d.comb += [

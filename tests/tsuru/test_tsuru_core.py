@@ -51,9 +51,9 @@ def test_sequences_under_stalls(small, shipped_trace):
 
 def test_words_read_of_every_length(small):
     """Search words, chosen rows, of those beyond `kept` V once more, two a sink, the mean."""
-    steps = sequence(SMALL, SMALL.tokens + 1, heads=4, group=2, threshold=THRESHOLD)
+    steps = sequence(SMALL, SMALL.capacity + 1, heads=4, group=2, threshold=THRESHOLD)
     outcome = small.check(steps.stimulus([]))
-    assert [result.refused for result in steps.results] == [False] * SMALL.tokens + [True]
+    assert [result.refused for result in steps.results] == [False] * SMALL.capacity + [True]
     words = 0
     for work in filter(None, steps.work):
         for chosen in work.chosen:
@@ -64,7 +64,12 @@ def test_words_read_of_every_length(small):
     assert use.rows_read == words
     assert any(sum(chosen) - 1 > SMALL.kept for chosen in steps.work[-2].chosen)
     # A row's word, codes, scales and the mean; a sink has one more.
-    assert use.rows_written == 2 * (4 * SMALL.tokens + 1)
+    assert use.rows_written == 2 * (4 * SMALL.capacity + 1)
+
+
+def test_all_rows_of_a_full_memory(small):
+    """The softmax has a row more than the memory, the search three slots more."""
+    small.check(sequence(SMALL, SMALL.capacity, heads=4, group=2, threshold=ALL).stimulus([]))
 
 
 def test_any_memory(small):
@@ -179,6 +184,14 @@ def test_all_rows_are_exact_but_for_their_codes(shipped_trace):
 def test_sizes_that_are_refused(settings, message):
     with pytest.raises(ParameterError, match=message):
         TsuruCoreParameters(**settings)
+
+
+@pytest.mark.parametrize("tiles", [[1, 0], [0, 1], [2], [1, 1, 1]])
+def test_work_without_a_row_that_is_always_read(tiles):
+    """The model of the cycles would wait for that row."""
+    rule = "chosen must be 2 tiles, with the sinks in the first, the newest row in the last, not"
+    with pytest.raises(ParameterError, match=rule):
+        SMALL.cycles([Work(10, 2, 2, [tiles])])
 
 
 def test_the_port_is_busy():

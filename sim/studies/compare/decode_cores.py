@@ -177,7 +177,7 @@ def veda_step(p: VedaCoreParameters, shape: Shape, data: LayerData, knobs: dict)
 
 
 def tsuru_parameters(shape: Shape, knobs: dict[str, Any]) -> TsuruCoreParameters:
-    capacity = power_of_two(max(32, shape.n + PLANES))
+    capacity = power_of_two(max(32, shape.n))
     return TsuruCoreParameters(
         shape.d,
         capacity,

@@ -9,8 +9,8 @@ from sim.studies.compare import decode_cores, paper_cores
 from sim.studies.compare.data import LayerData, Shape
 from sim.studies.compare.step import LayerStep
 
-TSURU_TOKENS = 4093
-"""Of the core's largest capacity, whose first row has several slots."""
+TSURU_TOKENS = 4096
+"""The core's largest capacity."""
 PORTS = 8
 """Lanes of Token-Picker's core on memories without channels."""
 

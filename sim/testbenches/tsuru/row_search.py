@@ -54,7 +54,7 @@ def tiles_of(p: RowSearchParameters, e: np.ndarray, present: np.ndarray) -> dict
 def random_batch(p: RowSearchParameters, rng: np.random.Generator) -> Batch:
     """Any heads and slots; plain queries, or of any bits."""
     heads = int(rng.integers(1, p.parallel + 1))
-    most = p.capacity if sometimes(rng, 0.2) else min(p.capacity, 40)
+    most = p.slots if sometimes(rng, 0.2) else min(p.slots, 40)
     rows = int(rng.integers(1, most - (PLANES - 1) * p.sinks + 1))
     slots = rows + (PLANES - 1) * min(rows, p.sinks)
     codes = rng.integers(0, 4, (slots, p.d), np.uint8)

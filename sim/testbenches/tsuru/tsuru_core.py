@@ -98,7 +98,7 @@ def add_layers(bench: TsuruSteps, trace: Trace, count: int) -> list[str]:
     q, k, v, notes = layers_of(p, trace)
     k = k.astype(np.float64)
     k -= k.mean(axis=2, keepdims=True)
-    length = min(q.shape[2], p.tokens, max(16, count // len(REAL_THRESHOLDS)))
+    length = min(q.shape[2], p.capacity, max(16, count // len(REAL_THRESHOLDS)))
     for step in range(count):
         sequence, token = divmod(step, length)
         layer = sequence % len(q)

@@ -71,7 +71,7 @@ def test_what_does_not_fit_names_its_parameter(generated, run, model):
     status, _, err = run(
         attention_command(model, "tsuru.tsuru_core", "--set capacity=16 --set kept=8")
     )
-    assert status == 2 and "capacity, less 3 a sink, must be at least 17" in err
+    assert status == 2 and "capacity must be at least 17" in err
     status, _, err = generated("--above 0")
     assert status == 2 and "above must be above 0 and at most 1" in err
     status, _, err = generated("--constants all")

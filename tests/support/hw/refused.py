@@ -333,8 +333,8 @@ REFUSED = {
         "positions=100": "positions must be a power of two between 2 and 65536, not 100",
     },
     "attention.special_function_unit": {
-        "length=1": "length must be between 2 and 4096, not 1",
-        "length=4097": "length must be between 2 and 4096, not 4097",
+        "length=1": "length must be between 2 and 8192, not 1",
+        "length=8193": "length must be between 2 and 8192, not 8193",
         "tile=0": "tile must be between 1 and 64, not 0",
         "tile=65": "tile must be between 1 and 64, not 65",
         "vectors=0": "vectors must be between 1 and 64, not 0",

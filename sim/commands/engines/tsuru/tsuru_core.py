@@ -97,14 +97,13 @@ class TsuruEngine(AttentionEngine[TsuruCoreParameters]):
         """The core whose heads are the model's, a lane for each head of a group."""
         group = config.heads // config.kv_heads
         d = power_of_two(max(8, config.d))
-        # Sinks take a few rows of the capacity.
-        capacity = power_of_two(max(256, rows + 8))
+        capacity = power_of_two(max(256, rows))
         return TsuruCoreParameters(d, capacity, config.heads, config.kv_heads, min(group, d))
 
     def require_fit(self, p: TsuruCoreParameters, config: Config, rows: int, tokens: int) -> None:
         require_heads(config, p.heads, p.kv_heads)
         require_head_size(config, p.d)
-        require_tokens(tokens, "capacity, less 3 a sink,", p.tokens)
+        require_tokens(tokens, "capacity", p.capacity)
 
     def note(self, figures: dict[str, float]) -> str:
         read, view = figures["rows read"], figures["rows in view"]
