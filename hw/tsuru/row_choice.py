@@ -247,7 +247,7 @@ class RowChoice(Component[RowChoiceParameters]):
         used = [Signal(name=f"used_{h}", reset_less=True) for h in range(p.parallel)]
         newest = Signal(p.slot_bits, reset_less=True)
         end = Signal(p.slot_bits)
-        buffer = Signal()
+        buffer = Signal(name="chosen_buffer")
         busy = Signal()
         m.d.comb += end.eq(batch.slots - 1)
         with m.If(start):
@@ -258,7 +258,7 @@ class RowChoice(Component[RowChoiceParameters]):
                 m.d.sync += newest.eq(Cat(Const(0, 2), end[2:]))
 
         # Tiles are read, then looked at; a tile moves on when the one before has no row left.
-        tile = Signal(p.slot_bits - 3)  # the next to read
+        tile = Signal(p.slot_bits - 3, name="next_tile")  # to read
         reading = Signal()
         looked = Signal()  # the tile that was read is there
         of_looked = Signal(p.slot_bits - 3, reset_less=True)
@@ -315,7 +315,7 @@ class RowChoice(Component[RowChoiceParameters]):
         p, o = self.parameters, self.o
         left = Signal(SEARCH_ROWS)  # rows of the tile to come
         kept = Signal(len(tile), reset_less=True)
-        number = Signal(p.slot_bits - 3, reset_less=True)
+        number = Signal(p.slot_bits - 3, name="tile_number", reset_less=True)
         lowest = Signal(SEARCH_ROWS)
         place = Signal(3)
         goes = Signal()
