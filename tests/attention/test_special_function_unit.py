@@ -29,7 +29,7 @@ SIZES = [
     SMALL,
     *(
         pytest.param(SpecialFunctionUnitParameters(*size), marks=pytest.mark.campaign)
-        for size in ((11, 1), (20, 3), (8, 16), (256, 8), (4096, 32), (4096, 8))
+        for size in ((11, 1), (20, 3), (8, 16), (256, 8), (4096, 32), (8192, 8))
     ),
 ]
 ERROR = 1.7  # units in the last place of a probability
@@ -78,7 +78,8 @@ def test_exponent_of_every_number():
 
 
 @pytest.mark.parametrize(
-    ("n", "spread"), [(1, 1), (8, 1), (64, 4), (512, 0.01), (512, 3), (4096, 2), (100, 1000)]
+    ("n", "spread"),
+    [(1, 1), (8, 1), (64, 4), (512, 0.01), (512, 3), (4096, 2), (8192, 2), (100, 1000)],
 )
 @pytest.mark.parametrize("tile", [1, 8, 32])
 def test_close_to_softmax(n, spread, tile, capsys):
@@ -86,7 +87,7 @@ def test_close_to_softmax(n, spread, tile, capsys):
     worst = total = 0.0
     for _ in range(min(200, max(4, 6000 // n))):
         x = rng.normal(scale=spread, size=n).astype(np.float16)
-        y, invalid = softmax(x, 4096, tile)
+        y, invalid = softmax(x, 8192, tile)
         assert not invalid
         worst = max(worst, ulp_errors(y, reference(x, Operation.SOFTMAX, 0)).max())
         total = max(total, abs(y.astype(np.float64).sum() - 1))

@@ -107,7 +107,12 @@ def stimulus_of(p: RowSearchParameters, batches: list[Batch], notes: list[str]) 
     outputs = Streams({"o": p.tile_layout})
     for number, batch in enumerate(batches):
         heads, slots = len(batch.q), len(batch.scales)
-        words = search_words(batch.scales, batch.codes)
+        # Slots without a row, in the last word, are of any bits.
+        any_bits, more = np.random.default_rng(number), -slots % SEARCH_ROWS
+        words = search_words(
+            np.append(batch.scales, any_bits.integers(0, 256, more, np.uint8)),
+            np.concatenate([batch.codes, any_bits.integers(0, 4, (more, p.d), np.uint8)]),
+        )
         inputs.add("batch", number, {"heads": heads, "slots": slots})
         inputs.add("q", number, {"": batch.q})
         inputs.add("words", number, {"data": words, "last": last_of([len(words)])})
