@@ -1,5 +1,7 @@
 """A language model that speaks through the sixth design's core."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -76,3 +78,17 @@ def test_what_does_not_fit_names_its_parameter(generated, run, model):
     assert status == 2 and "above must be above 0 and at most 1" in err
     status, _, err = generated("--constants all")
     assert status == 2 and "constants must be one of none, mean, smooth, not 'all'" in err
+
+
+@pytest.mark.campaign
+def test_64_tokens_of_the_real_model(run, smollm2):
+    """All layers, every bit: an output of 64 FP16 numbers and a flag for each head and token."""
+    status, out, err = run(
+        f"generate --gguf {smollm2} --attention tsuru.tsuru_core --tokens 64 --json"
+    )
+    assert status == 0, err
+    result = json.loads(out)
+    tokens = result["prompt_tokens"] + len(result["tokens"]) - 1
+    assert len(result["tokens"]) == 64 and result["constants"] == "smooth"
+    assert result["mismatches"] == 0 and result["bits_compared"] > 30 * 9 * 64 * 16 * tokens
+    assert result["figures"]["channels balanced"] == 30 * 3 * 64
