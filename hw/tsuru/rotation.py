@@ -11,6 +11,7 @@ from hw.layout import FLAG
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
 from hw.tsuru.rotation_lane import ALIGNED, RotationLane
+from hw.tsuru.row_ring import connect_ring
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,20 +146,13 @@ class Rotation(Component[RotationParameters]):
             m.d.sync += top.eq(Cat(largest[0] | ~largest.any(), largest[1:]))
         lanes = self._lanes(m, elements[: p.lanes], top, accept)
 
-        # The first elements pass the lanes and come in again behind the last ones.
-        new = [Mux(rounded, lane.o, lane.aligned) for lane in lanes]
+        # The same wires for all ranks; after log2 d of them the order is the natural one.
         half = p.d // 2
-        for number, (element, behind) in enumerate(
-            zip(elements, [*elements[p.lanes :], *new], strict=True)
-        ):
-            first, second = elements[number // 2], elements[number // 2 + half]
-            with m.If(accept):
-                m.d.sync += element.eq(self.i.payload.x[number])
-            with m.Elif(move):
-                m.d.sync += element.eq(behind)
-            with m.Elif(rank):
-                # The same wires for all ranks; after log2 d of them the order is the natural one.
-                m.d.sync += element.eq(first - second if number % 2 else first + second)
+        pairs = zip(elements[:half], elements[half:], strict=True)
+        sums = [value for a, b in pairs for value in (a + b, a - b)]
+        new = [Mux(rounded, lane.o, lane.aligned) for lane in lanes]
+        connect_ring(m, elements, self.i.payload.x, new, accept, move, (rank, sums))
+        for number, element in enumerate(elements):
             m.d.comb += self.o.payload.x[number].eq(element[: FP16.width])
         return m
 

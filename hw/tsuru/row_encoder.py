@@ -20,6 +20,7 @@ from hw.tsuru.row_format import (
     fine_layout,
     search_layout,
 )
+from hw.tsuru.row_ring import connect_ring
 
 PAIRS = range(9, TERM_BITS // 2)
 """Pairs of bits of a mean square, in units of 2^-48, in which the leading one of a scale that is
@@ -151,17 +152,10 @@ class RowEncoder(Component[RowEncoderParameters]):
         )
         self._sequence(m, square, encode, look, weigh)
 
-        # The first elements pass the lanes and come in again behind the last ones.
         first = elements[: p.lanes]
         lanes = [EncoderLane(p.fraction) for _ in first]
         new = [Mux(encode, lane.code, x) for lane, x in zip(lanes, first, strict=True)]
-        for number, (element, behind) in enumerate(
-            zip(elements, [*elements[p.lanes :], *new], strict=True)
-        ):
-            with m.If(accept):
-                m.d.sync += element.eq(self.i.payload.x[number])
-            with m.Elif(square | encode):
-                m.d.sync += element.eq(behind)
+        connect_ring(m, elements, self.i.payload.x, new, accept, square | encode)
 
         special = Signal(reset_less=True)
         with m.If(accept):

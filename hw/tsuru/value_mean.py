@@ -12,6 +12,7 @@ from hw.layout import count
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
 from hw.tsuru.mean_lane import ADD_STAGES, MEAN_STAGES, MeanLane
+from hw.tsuru.row_ring import connect_ring
 
 QUOTIENT_BITS = FP32.precision + 2
 """Bits of 1 / n: one above those of a significand, for 1, and one below, to round."""
@@ -135,11 +136,14 @@ class ValueMean(Component[ValueMeanParameters]):
             m.d.sync += number.eq(i.number)
         reciprocal = self._reciprocal(m, number, normalise, divide, finish)
 
-        # The first elements pass the lanes and come in again behind the last ones; what comes in
-        # before the lanes' first results goes out at the other end by the last move.
+        # What comes in before the lanes' first results goes out at the other end by the last move.
         lanes = [MeanLane() for _ in range(p.lanes)]
-        means = self._ring(m, "x", i.x, [lane.mean for lane in lanes], accept, move)
-        sums = self._ring(m, "sum", i.sum, [lane.sum for lane in lanes], accept, add)
+        means, sums = (
+            [Signal(shape.width, name=f"{name}_{n}", reset_less=True) for n in range(p.d)]
+            for name, shape in (("x", FP16), ("sum", FP32))
+        )
+        connect_ring(m, means, i.x, [lane.mean for lane in lanes], accept, move)
+        connect_ring(m, sums, i.sum, [lane.sum for lane in lanes], accept, add)
         for number_of, lane in enumerate(lanes):
             m.submodules[f"lane_{number_of}"] = lane
             m.d.comb += [
@@ -151,27 +155,6 @@ class ValueMean(Component[ValueMeanParameters]):
         for number_of, (mean, total) in enumerate(zip(means, sums, strict=True)):
             m.d.comb += [o.mean[number_of].eq(mean), o.sum[number_of].eq(total)]
         return m
-
-    def _ring(
-        self,
-        m: Module,
-        name: str,
-        first: data.View,
-        back: list[Signal],
-        accept: Signal,
-        move: Signal,
-    ) -> list[Signal]:
-        """Registers of a row's elements, which move by a cycle's elements, `back` at the end."""
-        p = self.parameters
-        elements = [Signal(len(back[0]), name=f"{name}_{n}", reset_less=True) for n in range(p.d)]
-        for number, (element, behind) in enumerate(
-            zip(elements, [*elements[p.lanes :], *back], strict=True)
-        ):
-            with m.If(accept):
-                m.d.sync += element.eq(first[number])
-            with m.Elif(move):
-                m.d.sync += element.eq(behind)
-        return elements
 
     def _sequence(
         self,
