@@ -202,7 +202,7 @@ def study(
         f" {', '.join(extras['texts'])}; the last {QUERIES} queries are the policy's, in every"
         " layer that sees all tokens. ± is the standard error.",
         [
-            *(_less(rows, settings, place, loss) for place in _prose() for loss in LOSSES),
+            *(_less(rows, settings, place, name) for name in COMBINED for place in _prose()),
             *(_drifts(rows, settings, name) for name in (*COMBINED, TOPICK)),
             _recalls(rows, settings),
             _keeps(rows, settings, _answers(), "right answers", lambda row: row.right),
@@ -247,21 +247,19 @@ def _at_loss(of_idea: Sequence[Row], kl: float) -> float:
     return math.exp(max(slope, 0) * (math.log(max(kl, LEAST)) - losses[0]) + times[0])
 
 
-def _less(rows: Mapping[Trial, Row], settings: _Settings, place: Place, loss: float) -> Claim:
-    """The combinations against the best single idea at the same measured loss."""
+def _less(rows: Mapping[Trial, Row], settings: _Settings, place: Place, name: str) -> Claim:
+    """A combination against the best single idea at the same measured loss."""
     ideas = _ideas(rows, settings, place)
     told, decided = [], []
-    for name in COMBINED:
+    for loss in LOSSES:
         row = rows[Trial(settings.at(place, name, loss), place)]
         single = {idea: _at_loss(of, row.kl.mean) for idea, of in ideas.items()}
         best = max(single, key=single.__getitem__)
-        told.append(
-            f"{name} {_shared(row):.2f}× at KL {row.kl:.4f}, there {best} {single[best]:.2f}×"
-        )
+        told.append(f"{_shared(row):.2f}× at KL {row.kl:.4f}, there {best} {single[best]:.2f}×")
         decided.append(exceeds(_shared(row), TIMES * single[best]))
     return Claim(
-        f"{place.model}, {place.context} tokens, set for KL {loss:g}: at most half the bytes of the"
-        " best single idea at the same loss",
+        f"{name}, {place.model}, {place.context} tokens: at most half the bytes of the best single"
+        " idea at the same loss",
         "; ".join(told),
         Verdict.measured(*decided),
         whose=OURS,
