@@ -1,5 +1,6 @@
 """Parts of the sixth design's core keep the rules of streams; unbounded proofs, faults found."""
 
+import pytest
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Elaboratable, Module
 
@@ -35,6 +36,7 @@ test_injected_fault_in_requests_is_found = fault_test(
 )
 
 
+@pytest.mark.campaign
 def test_stream_rules_of_supply():
     """Requests are the reorder buffer's."""
     prove_stream_rules(RowSupply(SUPPLY), "tsuru_row_supply", "o", FEED)
@@ -50,7 +52,6 @@ test_injected_fault_in_supply_is_found = fault_test(
         )
     },
     lambda m: StreamRulesSpec(m.RowSupply(SUPPLY), ["o"], FEED),
-    suite=["the register is never full"],
     depth=14,
 )
 
@@ -90,6 +91,5 @@ test_injected_fault_in_store_is_found = fault_test(
         )
     },
     lambda m: StoreSpec(m.RowStore(CORE), inductive=False),
-    suite=["the tail is written at once"],
     depth=12,
 )
