@@ -209,6 +209,9 @@ LONG = dataclasses.replace(ALONE, tokens=64, block=4)
 SHARED = dataclasses.replace(PROMPTS, lanes=8, lanes_per_head=8, observe=False)
 FOUR = dataclasses.replace(PROMPTS, lanes_per_head=1, kv_heads=4, entries=12, observe=False)
 
+# All lanes of the paper on one head.
+SIXTEEN = dataclasses.replace(PROMPTS, d=2, lanes=16, lanes_per_head=16, observe=False)
+
 
 def formula_errors(p: TopickCoreParameters, seed: int, count: int, simulate) -> list:
     """Random blocks of any length, heads and memory whose cycles are not the formula's."""
@@ -245,7 +248,9 @@ def test_cycles_are_the_formula_s(core):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("p", [ALONE, LONG, SHARED, FOUR], ids=["alone", "long", "8", "four"])
+@pytest.mark.parametrize(
+    "p", [ALONE, LONG, SHARED, FOUR, SIXTEEN], ids=["alone", "long", "8", "four", "16"]
+)
 def test_cycles_of_other_cores_are_the_formula_s(p):
     core = Checked(CORE, p)
     assert (
@@ -254,15 +259,24 @@ def test_cycles_of_other_cores_are_the_formula_s(p):
     )
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("p", [PROMPTS, ALONE, LONG, SHARED, FOUR])
-def test_the_formula_is_the_prediction(p):
-    """Register by register, which the RTL equals in :func:`test_any_stalls_and_any_memory`."""
+def prediction_errors(p: TopickCoreParameters, seed: int, count: int) -> list:
+    """Like `formula_errors`, by the prediction register by register, which the RTL equals in
+    :func:`test_any_stalls_and_any_memory`."""
 
     def simulate(jobs, timing):
         return CorePrediction(p, timing).run(jobs.work).cycles
 
-    assert formula_errors(p, 3, 60, simulate) == []
+    return formula_errors(p, seed, count, simulate)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("p", [PROMPTS, ALONE, LONG, SHARED, FOUR, SIXTEEN])
+def test_the_formula_is_the_prediction(p):
+    assert prediction_errors(p, 3, 60) == []
+
+
+def test_the_formula_is_the_prediction_of_16_lanes():
+    assert prediction_errors(SIXTEEN, 4, 5) == []
 
 
 def test_what_does_not_fit_is_refused(core):
