@@ -248,9 +248,7 @@ def test_cycles_are_the_formula_s(core):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize(
-    "p", [ALONE, LONG, SHARED, FOUR, SIXTEEN], ids=["alone", "long", "8", "four", "16"]
-)
+@pytest.mark.parametrize("p", [ALONE, LONG, SHARED, FOUR], ids=["alone", "long", "8", "four"])
 def test_cycles_of_other_cores_are_the_formula_s(p):
     core = Checked(CORE, p)
     assert (
