@@ -5,7 +5,11 @@ import json
 import pytest
 
 from golden.files import json_text
+from sim.studies.compare import cases
+from sim.studies.compare.command import MEMORY
+from sim.studies.compare.data import Shape
 from sim.studies.compare.page import NAME, kept, study_of
+from sim.studies.compare.rows import Setting
 
 MEMORIES = "hbm2", "lpddr4_3200,map=x"
 LOSSES = 0.003, 0.018
@@ -82,3 +86,27 @@ def test_without_quality_there_are_no_pictures(result):
     study = study_of(result | {"rows": rows})
     assert not study.pictures and [table.title for table in study.tables] == ["`hbm2`"]
     assert "KL" not in study.tables[0].columns
+
+
+def test_what_is_missing_is_run_alone(result, tmp_path, run, monkeypatch):
+    """A design whose command the page has keeps its row; another number of tokens is a new one."""
+    name = "baseline.dense_core"
+    setting = Setting(Shape(d=64, n=512, heads=9, kv_heads=3), MEMORY, "1000")
+    known = row(name, MEMORY, 0.003, 1600, 0.5) | {"source": setting.command(name, ())}
+    known["data"] = "made"
+    study_of(result | {"rows": [known]}).write(tmp_path)
+    ran = []
+
+    def execute(tasks, **_):
+        ran.extend(tasks)
+        return []
+
+    monkeypatch.setattr(cases, "execute", execute)
+    line = f"compare --page {tmp_path} --missing --json --design {name}"
+    status, out, _ = run(line)
+    assert status == 0 and not ran
+    found = next(of for of in json.loads(out)["rows"] if of["design"] == name)
+    assert found == {key: x for key, x in known.items() if not key.startswith("kl")}
+    with pytest.raises(KeyError):  # nothing was measured
+        run(f"{line} --n 511")
+    assert [task.arguments[0] for task in ran] == [name]

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from sim.studies.compare.data import Shape, layer_data
 from sim.studies.compare.designs import choose, chosen_designs, require_known
 from sim.studies.compare.quality import Quality, qualities
 from sim.studies.compare.rows import Setting, ideal, measure
+
+Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,10 @@ class Case:
             Task(f"{name}, {self.shape.n} tokens", measure, (name, self.settings, sets))
             for name, sets in self.sets.items()
         ]
+
+    def commands(self, name: str) -> list[str]:
+        """The command of a design's row on each memory, as the rows' ``source`` has it."""
+        return [setting.command(name, self.sets[name]) for setting in self.settings]
 
     def with_loss(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row of the case, with the design's loss if the case has a quality."""
@@ -102,17 +109,35 @@ def digest_of(trace: Path) -> str:
     return hashlib.sha256(trace.read_bytes()).hexdigest()
 
 
-def compare(cases: list[Case], **execution) -> dict[str, Any]:
+def measured_before(cases: list[Case], before: Rows) -> dict[str, list[dict[str, Any]]]:
+    """Rows of an earlier result on all of a case's memories, by their task's arguments."""
+    # The loss is the case's: one row may serve several.
+    known = {
+        row["source"]: {name: x for name, x in row.items() if not name.startswith("kl")}
+        for row in before
+    }
+    return {
+        repr(task.arguments): [known[command] for command in case.commands(name)]
+        for case in cases
+        for name, task in zip(case.sets, case.tasks(), strict=True)
+        if known.keys() >= {*case.commands(name)}
+    }
+
+
+def compare(cases: list[Case], before: Rows = (), **execution) -> dict[str, Any]:
     """All rows: of each case the reference, then the designs, memory by memory.
 
+    before
+        Rows of an earlier result; a design that has one for each of its commands is not run.
     execution
         Of :func:`sim.core.jobs.executor.execute`.
     :raises ToolError: if the RTL of a design differs from its bit-exact model.
     """
+    done = measured_before(cases, before)
     # A setting that is the same at several losses is measured once.
-    tasks = [*{repr(task.arguments): task for case in cases for task in case.tasks()}.values()]
+    every = {repr(task.arguments): task for case in cases for task in case.tasks()}
+    tasks = [task for key, task in every.items() if key not in done]
     execution["jobs"] = min(execution.get("jobs", 1), max(1, len(tasks)))
-    done: dict[Any, list[dict[str, Any]]] = {}
     for number, outcome in enumerate(execute(tasks, quiet=True, **execution), 1):
         done[repr(outcome.task.arguments)] = outcome.result()
         took = "kept" if outcome.kept else f"{outcome.seconds:.0f} s"

@@ -15,6 +15,7 @@ CLOCK = "1000"
 def run_command(arguments) -> int:
     from golden.lm.commands import check_output
     from golden.studies.study import prepare
+    from hw.parameters import ParameterError
     from sim.studies.compare.cases import cases_of, compare
     from sim.studies.compare.page import kept, study_of
 
@@ -22,12 +23,16 @@ def run_command(arguments) -> int:
         print(study_of(kept(arguments.kept)).write(arguments.kept))
         return 0
     # Everything is checked before anything takes long.
+    if arguments.missing and (arguments.page is None or arguments.trace is not None):
+        # A row's command names a trace, but not what is in it.
+        raise ParameterError("--missing needs --page and takes no --trace")
+    before = kept(arguments.page)["rows"] if arguments.missing else ()
     cases = cases_of(arguments)
     if arguments.output is not None:
         check_output(arguments.output)
     if arguments.page is not None:
         prepare(arguments.page)
-    result = compare(cases, **execution(arguments))
+    result = compare(cases, before, **execution(arguments))
     if arguments.page is not None:
         print(study_of(result).write(arguments.page), file=sys.stderr)
     text = json.dumps(result, indent=1)
@@ -156,6 +161,12 @@ def register(commands) -> None:
         type=Path,
         metavar="DIR",
         help="run nothing: write the page in a folder again from its JSON",
+    )
+    command.add_argument(
+        "--missing",
+        action="store_true",
+        help="with --page: run only designs whose command is in no row of the page's JSON, and "
+        "keep the other rows as they are, even if their RTL has changed",
     )
     add_execution(command)
     command.set_defaults(run=run_command)

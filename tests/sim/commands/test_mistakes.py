@@ -61,6 +61,7 @@ REFUSED = {
     "compare --trace none.npz": "trace none.npz: there is no such file",
     "compare --quality 0.5": "quality must be one of 0.003, 0.018, 0.06",
     "compare --kept none": "none/equal_terms.json: there is no such file",
+    "compare --missing": "--missing needs --page and takes no --trace",
     "compare -o none/x.json": "output none/x.json: the folder none does not exist",
     "dram --standard hbm3 --pattern random": "a memory's standard must be one of",
     "dram --standard hbm2 --addresses none": "none: No such file",
