@@ -188,7 +188,7 @@ def study(
         NAME,
         "The sixth design: ideas of five papers together, on trial",
         "All rows are searched by codes of 1 (D1) or 2 (R2) bits an element, of K as it is or with"
-        " its channels balanced against those of q (R2, balanced: development texts suggested it"
+        " its channels balanced against q's (R2, balanced: development texts suggested it"
         " after the others had been tried on all texts); those whose estimated"
         " probability exceeds a threshold for any head of a group are read finer, and the rest"
         " counts by its estimates times the mean of V. Rows are shared by the heads of a group;"

@@ -111,7 +111,7 @@ class TsuruEngine(AttentionEngine[TsuruCoreParameters]):
         return (
             f"{read / max(view, 1):.1%} of rows read in full"
             f"{', K less its mean in the prompt' if mean else ''}"
-            f"{', its channels balanced with those of q' if balanced else ''}"
+            f"{', its channels balanced with the queries' if balanced else ''}"
         )
 
     def attention(
