@@ -67,9 +67,14 @@ def test_words_read_of_every_length(small):
     assert use.rows_written == 2 * (4 * SMALL.capacity + 1)
 
 
-def test_all_rows_of_a_full_memory(small):
+def test_all_rows_of_a_full_memory():
     """The softmax has a row more than the memory, the search three slots more."""
-    small.check(sequence(SMALL, SMALL.capacity, heads=4, group=2, threshold=ALL).stimulus([]))
+    stimulus = sequence(SMALL, SMALL.capacity, heads=4, group=2, threshold=ALL).stimulus([])
+    harness = Harness(design := generate(BLOCK, SMALL))
+    outcome = harness.run(stimulus, PATTERNS["none"], 1)
+    assert outcome.failure is None
+    assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
+    assert compare_memories(stimulus, outcome) == []
 
 
 def test_any_memory(small):
