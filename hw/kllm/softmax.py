@@ -10,10 +10,10 @@ from hw.arith.float_to_fixed import FloatToFixed
 from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH, SIGNIFICAND, inverse
 from hw.attention.delay import delay_line
 from hw.component import Component
-from hw.kllm.beat_buffer import BeatBuffer
 from hw.kllm.softmax_lane import FIXED, TERM_WIDTH, ExponentialLane, ProductLane
 from hw.kllm.softmax_parameters import ROWS, SUM_LATENCY, SoftmaxParameters
 from hw.ports import Ports, stream_in, stream_out
+from hw.stream.beat_buffer import BeatBuffer
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
 

@@ -27,6 +27,11 @@ from sim.core.stimulus import compare
 from sim.drivers.cocotb.runner import CocotbSimulation
 from sim.drivers.harness.runner import Harness
 from sim.drivers.run import run
+from sim.testbenches.kllm.core.product_cycles import cycles_of, formula_work, timing_of, work_of
+from sim.testbenches.kllm.core.products import (
+    Product,
+    results_of_all,
+)
 from sim.testbenches.kllm.kllm_core import (
     build,
     fit_memory,
@@ -35,11 +40,6 @@ from sim.testbenches.kllm.kllm_core import (
     testbench,
 )
 from sim.testbenches.kllm.layers import layers_of
-from sim.testbenches.kllm.product_cycles import cycles_of, formula_work, timing_of, work_of
-from sim.testbenches.kllm.products import (
-    Product,
-    results_of_all,
-)
 from tests.support.kllm.core import BLOCK, ODD, ONE_GROUP, QUICK, SMALL, SMALLEST, check, compiled
 
 # Compiling the core in Verilator takes minutes; the suite runs it in Icarus.

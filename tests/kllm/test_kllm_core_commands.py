@@ -10,9 +10,9 @@ from golden.kllm.kllm_core import kllm_core, parts_of
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core.memory import MemoryTiming
 from sim.core.stalls import PATTERNS
+from sim.testbenches.kllm.core.products import Product, results_of_all
 from sim.testbenches.kllm.kllm_core import build, fit_memory, random_products
 from sim.testbenches.kllm.layers import layers_of
-from sim.testbenches.kllm.products import Product, results_of_all
 from tests.support.kllm.core import SMALL, check, compiled
 
 # Compiling the core in Verilator takes minutes; the suite runs it in Icarus.

@@ -7,7 +7,7 @@ import numpy as np
 from golden.algorithms.kllm.quantize import dynamic_outliers
 from golden.kllm.cycles import VectorWork, Work, core_cycles, listing_of
 from hw.kllm.kllm_core import KllmCoreParameters
-from sim.testbenches.kllm.product_cycles import timing_of
+from sim.testbenches.kllm.core.product_cycles import timing_of
 
 RNG = np.random.default_rng
 PAPER = KllmCoreParameters.presets()["paper"]

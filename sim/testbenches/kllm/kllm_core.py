@@ -14,10 +14,10 @@ from golden.trace import Trace
 from hw.kllm.core.core_parameters import BEAT
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core.stimulus import Stimulus
-from sim.testbenches.kllm.core_vectors import with_vectors
+from sim.testbenches.kllm.core.core_vectors import with_vectors
+from sim.testbenches.kllm.core.products import Matrices, Product, results_of_all, stimulus_of
 from sim.testbenches.kllm.exact_sums import numbers
 from sim.testbenches.kllm.layers import layers_of
-from sim.testbenches.kllm.products import Matrices, Product, results_of_all, stimulus_of
 from sim.testbenches.strategies import sometimes
 
 

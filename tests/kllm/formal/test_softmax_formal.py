@@ -15,10 +15,11 @@ from amaranth.hdl import Assert, Const, Cover, Elaboratable, Module, Mux, Signal
 
 from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH
 from hw.component import Component
-from hw.kllm import beat_buffer, softmax
+from hw.kllm import softmax
 from hw.kllm.softmax import MINUS_INFINITY, Softmax, SoftmaxParameters
 from hw.kllm.softmax_lane import FIXED, Term
 from hw.ports import Ports, wire_in, wire_out
+from hw.stream import beat_buffer
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from sim.checks.formal.specs import StreamRulesSpec, surround
 from tests.support.formal import find_fault, prove_block

@@ -14,7 +14,7 @@ from sim.commands.engines.attention import RtlAttention
 from sim.commands.engines.part import LayerRun
 from sim.core import payload
 from sim.core.stimulus import Stimulus
-from sim.testbenches.kllm.products import (
+from sim.testbenches.kllm.core.products import (
     Product,
     packed_inputs,
     results_of_all,

@@ -25,7 +25,7 @@ from hw.kllm.kllm_core import KllmCoreParameters
 from sim.commands.engines.kllm.layer_vectors import LayerVectors
 from sim.commands.engines.part import LayerRun, RtlPart
 from sim.core.stimulus import Outcome, Stimulus
-from sim.testbenches.kllm.products import (
+from sim.testbenches.kllm.core.products import (
     Matrices,
     Product,
     Result,

@@ -1,4 +1,4 @@
-"""Beats of a row that wait for the next pass of a softmax."""
+"""Beats that wait in a circular memory for another pass."""
 
 from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import memory

@@ -20,7 +20,7 @@ from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
-from sim.testbenches.kllm.product_cycles import cycles_of
+from sim.testbenches.kllm.core.product_cycles import cycles_of
 from sim.testbenches.memory import memory_of
 from sim.testbenches.strategies import sometimes
 

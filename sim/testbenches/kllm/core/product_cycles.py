@@ -12,7 +12,7 @@ from hw.kllm.core.product_work import ProductWork, table_rows
 from hw.kllm.kllm_core import KllmCoreParameters
 
 if TYPE_CHECKING:
-    from sim.testbenches.kllm.products import Product
+    from sim.testbenches.kllm.core.products import Product
 
 
 def cycles_of(

@@ -1,0 +1,1 @@
+"""Work of the whole core: products, their cycles, operations on vectors."""
