@@ -1,6 +1,6 @@
 """From an element and its vector's reduction to a result: softmax or layer norm (VEDA, IV-B)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
@@ -15,6 +15,9 @@ DIFFERENCE_CYCLES, RESULT_CYCLES = 5, 7
 FIELD_LIMIT = 64
 """Exponent fields saturate at -64 and 63, far outside of FP16's range on both sides."""
 
+OF_NORMS = {"x_fp32", "difference", "inverse_std", "std_exponent", "is_softmax"}
+"""Ports that only norms use."""
+
 
 class Normalisation(Component[None]):
     """y = 2^(origin - exponent(x)) × inverse_sum, or (x - mean) × inverse_std.
@@ -26,14 +29,20 @@ class Normalisation(Component[None]):
            └→ FP32 ─→ adder outside, - mean ─────┘ digits, × inverse_std
                1         4 cycles                   1      1
 
+    Without `norms` there is the first result alone, and none of the ports of the second.
+
     Both results are the product of two significands of 15 bits, with an exponent, rounded once: to
     nearest, a tie up in magnitude. The difference x - mean is cut off to 15 bits.
 
     Latency: 7 cycles, one element a cycle, without handshake.
     """
 
+    def __init__(self, norms: bool = True):
+        self._norms = norms
+        super().__init__()
+
     def ports(self) -> Ports:
-        return {
+        ports = {
             "x": wire_in(FP16.width, "FP16."),
             "origin": wire_in(
                 OCTAVES,
@@ -59,18 +68,15 @@ class Normalisation(Component[None]):
             "empty": wire_in(1, "All scores are minus infinity: the result is 0."),
             "y": wire_out(FP16.width, "FP16, 7 cycles after `x`, combinational."),
         }
+        return ports if self._norms else {n: p for n, p in ports.items() if n not in OF_NORMS}
 
     def elaborate(self, platform):
         m = Module()
         # Cycles 0 to 5: the exponential of a score here, x - mean in the adder outside.
-        m.submodules.widen = widen = FloatConvert(
-            FloatConvertParameters(source="fp16", format="fp32")
-        )
         m.submodules.exponent = exponent = BinaryExponent()
         m.submodules.term = term = Term()
         score = Signal(FP16.width, reset_less=True)
-        m.d.comb += widen.a.eq(self.x)
-        m.d.sync += [self.x_fp32.eq(widen.o), score.eq(self.x)]
+        m.d.sync += score.eq(self.x)
         m.d.comb += [
             exponent.x.eq(score),
             term.octaves.eq(exponent.octaves),
@@ -81,31 +87,19 @@ class Normalisation(Component[None]):
         # Cycle 5: two significands and the exponent field of their product, in units of 2^-28.
         #   softmax     digits = 1.xxx…1 (15)            field = 14 - sum_exponent - shift
         #   layer norm  digits = 1.| difference[22:9] |  field = power - 111 + std_exponent
-        fraction, power = self.difference[: FP32.mantissa], self.difference[FP32.mantissa : -1]
-        norm_field = Signal(signed(10))
         field = Signal(EXPONENT, reset_less=True)
         digits = Signal(SIGNIFICAND, reset_less=True)
         factor = Signal(INVERSE_WIDTH, reset_less=True)
         sign = Signal(reset_less=True)
-        m.d.comb += norm_field.eq(power - (FP32.bias - 16) + self.std_exponent)
-        with m.If(self.is_softmax):
+        if self._norms:
+            self._norm(m, field, digits, factor, sign)
+        with m.If(self.is_softmax if self._norms else Const(1)):
             m.d.sync += [
                 digits.eq(term.digits),
                 factor.eq(self.inverse_sum),
                 field.eq(14 - self.sum_exponent - term.shift),
                 sign.eq(0),
             ]
-        with m.Else():
-            m.d.sync += [
-                digits.eq(Cat(fraction[1 - SIGNIFICAND :], 1)),
-                factor.eq(self.inverse_std),
-                field.eq(norm_field),
-                sign.eq(self.difference[-1]),
-            ]
-            with m.If(norm_field < -FIELD_LIMIT):
-                m.d.sync += field.eq(-FIELD_LIMIT)
-            with m.Elif(norm_field >= FIELD_LIMIT):
-                m.d.sync += field.eq(FIELD_LIMIT - 1)
 
         # Cycle 6: the product. Cycle 7: rounded to FP16.
         product = Signal(SIGNIFICAND + INVERSE_WIDTH, reset_less=True)
@@ -123,3 +117,24 @@ class Normalisation(Component[None]):
             number = Mux(overflow, FP16.infinity, magnitude)
             m.d.comb += self.y.eq(Cat(number, product_sign))
         return m
+
+    def _norm(self, m: Module, field, digits, factor, sign) -> None:
+        """What a norm has in cycle 5; a softmax replaces it."""
+        m.submodules.widen = widen = FloatConvert(
+            FloatConvertParameters(source="fp16", format="fp32")
+        )
+        m.d.comb += widen.a.eq(self.x)
+        m.d.sync += self.x_fp32.eq(widen.o)
+        fraction, power = self.difference[: FP32.mantissa], self.difference[FP32.mantissa : -1]
+        norm_field = Signal(signed(10))
+        m.d.comb += norm_field.eq(power - (FP32.bias - 16) + self.std_exponent)
+        m.d.sync += [
+            digits.eq(Cat(fraction[1 - SIGNIFICAND :], 1)),
+            factor.eq(self.inverse_std),
+            field.eq(norm_field),
+            sign.eq(self.difference[-1]),
+        ]
+        with m.If(norm_field < -FIELD_LIMIT):
+            m.d.sync += field.eq(-FIELD_LIMIT)
+        with m.Elif(norm_field >= FIELD_LIMIT):
+            m.d.sync += field.eq(FIELD_LIMIT - 1)

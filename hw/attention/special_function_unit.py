@@ -3,7 +3,7 @@
 import dataclasses
 from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, enum, memory, wiring
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
@@ -52,11 +52,14 @@ class SpecialFunctionUnitParameters(Parameters):
         is the same for any; a small tile has a lower latency. The paper's is 32.
     vectors
         Number of complete vectors that the buffer holds, at most, 1 to 64.
+    norms
+        Whether there are norms; without, every vector is a softmax, whatever its command says.
     """
 
     length: int = 256
     tile: int = 8
     vectors: int = 1
+    norms: bool = True
 
     def __post_init__(self):
         require(2 <= self.length <= 8192, "length must be between 2 and 8192", self.length)
@@ -70,12 +73,17 @@ class SpecialFunctionUnitParameters(Parameters):
             "small": cls(length=32, tile=4),
             "default": cls(),
             "several": cls(length=32, tile=4, vectors=3),
+            "scores": cls(length=32, tile=4, norms=False),
             "paper": cls(length=4096, tile=32),
         }
 
+    def is_softmax(self, operation: int) -> bool:
+        """Whether a command of this operation is a softmax."""
+        return not self.norms or operation == Operation.SOFTMAX
+
     def reduction_cycles(self, elements: int, operation: int) -> int:
         """Cycles from a vector's last element to the first element read from the buffer."""
-        if operation == Operation.SOFTMAX:
+        if self.is_softmax(operation):
             return min(elements, self.tile) + LAST_TILE_CYCLES
         return moment_reduction.RESULT_STEP - moment_reduction.LEAD + 1
 
@@ -98,7 +106,7 @@ class SpecialFunctionUnitParameters(Parameters):
         start = drained = accepted = read_end = norm_end = 0
         for elements, operation in vectors:
             kept = min(elements, self.length)
-            norm = operation != Operation.SOFTMAX
+            norm = not self.is_softmax(operation)
             start = max(start, norm_end, read_end if norm else free.pop(0))
             complete = start + kept - 1
             read = complete + self.reduction_cycles(kept, operation)
@@ -203,7 +211,9 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
         m = Module()
         p, command, i = self.parameters, self.command, self.i
         m.submodules.softmax = softmax = SoftmaxReduction(p.length, p.tile, p.vectors)
-        m.submodules.moments = moments = MomentReduction(p.length)
+        moments = None
+        if p.norms:
+            m.submodules.moments = moments = MomentReduction(p.length)
         # A credit is a place in the output queue; an element is read only with one.
         m.submodules.credits = credits = CreditCounter(
             CreditCounterParameters.for_pipeline(LATENCY)
@@ -224,7 +234,7 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
         # Vectors in the buffer, from their last element on until their last element is read.
         layout = data.StructLayout({"last": range(p.length), "is_softmax": FLAG, "cut": FLAG})
         m.submodules.vectors = vectors = Queue(QueueParameters(depth=p.vectors), shape=layout)
-        is_softmax = command.payload.op == Operation.SOFTMAX
+        is_softmax = command.payload.op == Operation.SOFTMAX if p.norms else Const(1)
         m.d.comb += [
             i.ready.eq(dropping | (collecting & command.valid)),
             command.ready.eq(i.valid & i.ready & i.payload.last),
@@ -232,7 +242,8 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
             full.eq(position == p.length - 1),
             end.eq(fire & (i.payload.last | full)),
             softmax.valid.eq(fire & is_softmax),
-            moments.valid.eq(fire & ~is_softmax),
+            softmax.x.eq(i.payload.x),
+            softmax.last.eq(end),
             finished.eq(read & (reading == vectors.o.payload.last)),
             vectors.i.valid.eq(end),
             vectors.i.payload.last.eq(position),
@@ -240,8 +251,12 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
             vectors.i.payload.cut.eq(~i.payload.last),
             vectors.o.ready.eq(finished),
         ]
-        for reduction in (softmax, moments):
-            m.d.comb += [reduction.x.eq(i.payload.x), reduction.last.eq(end)]
+        if moments is not None:
+            m.d.comb += [
+                moments.valid.eq(fire & ~is_softmax),
+                moments.x.eq(i.payload.x),
+                moments.last.eq(end),
+            ]
         with m.If(fire):
             m.d.sync += position.eq(Mux(end, 0, position + 1))
         with m.If(read):
@@ -250,12 +265,15 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
             m.d.sync += [
                 slot.eq(Mux(slot == p.vectors - 1, 0, slot + 1)),
                 dropping.eq(~i.payload.last),
+            ]
+            if moments is not None:
                 # The command may change after its vector's last element, which accepts it: what the
                 # moments need later is copied here.
-                moments.rms.eq(command.payload.op == Operation.RMS_NORM),
-                moments.inverse.eq(command.payload.inverse),
-                moments.eps.eq(command.payload.eps),
-            ]
+                m.d.sync += [
+                    moments.rms.eq(command.payload.op == Operation.RMS_NORM),
+                    moments.inverse.eq(command.payload.inverse),
+                    moments.eps.eq(command.payload.eps),
+                ]
         with m.Elif(i.valid & i.payload.last):
             m.d.sync += dropping.eq(0)
         with m.If(finished):
@@ -265,7 +283,7 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
             may_begin=~dropping & vectors.i.ready & (is_softmax | ~vectors.o.valid),
             begun=position.any(),
             norm=vectors.o.valid & ~vectors.o.payload.is_softmax,
-            ended=(softmax.ended, moments.ended),
+            ended=(softmax.ended, None if moments is None else moments.ended),
             finished=finished,
             has_credit=credits.available,
             collecting=collecting,
@@ -302,53 +320,46 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
         norm
             The oldest vector in the buffer is a norm.
         ended, finished
-            The end of a softmax's and of a norm's reduction; a vector's last element is read.
+            The end of a softmax's and of a norm's reduction, None without norms; a vector's last
+            element is read.
         has_credit
             An element may be read.
         collecting, read
             What the phases ask for: elements from the input, and from the buffer.
         """
-        # A norm has the moments and the adder to itself. Its results are read up to DRAIN_CYCLES
-        # after its first element was.
-        drain_left = Signal(range(DRAIN_CYCLES + 1))
-        with m.If(ended[1]):
-            m.d.sync += drain_left.eq(DRAIN_CYCLES)
-        with m.Elif(drain_left.any()):
-            m.d.sync += drain_left.eq(drain_left - 1)
+        of_softmax, of_norm = ended
         reduced = Signal(
             range(self.parameters.vectors + 1)
         )  # vectors whose reduction has ended, and that are not all read
-        m.d.sync += reduced.eq(reduced + (ended[0] | ended[1]) - finished)
-        m.d.comb += [
-            collecting.eq(begun | (may_begin & ~norm & (drain_left == 0))),
-            read.eq(reduced.any() & has_credit),
-        ]
+        m.d.comb += read.eq(reduced.any() & has_credit)
+        if of_norm is None:
+            m.d.sync += reduced.eq(reduced + of_softmax - finished)
+            m.d.comb += collecting.eq(begun | may_begin)
+            return
+        # A norm has the moments and the adder to itself. Its results are read up to DRAIN_CYCLES
+        # after its first element was.
+        drain_left = Signal(range(DRAIN_CYCLES + 1))
+        with m.If(of_norm):
+            m.d.sync += drain_left.eq(DRAIN_CYCLES)
+        with m.Elif(drain_left.any()):
+            m.d.sync += drain_left.eq(drain_left - 1)
+        m.d.sync += reduced.eq(reduced + (of_softmax | of_norm) - finished)
+        m.d.comb += collecting.eq(begun | (may_begin & ~norm & (drain_left == 0)))
 
     def _normalise(self, m: Module, x, flags, softmax, moments, credits) -> None:
         """From the element read, which comes a cycle after its `flags`, to the output."""
-        m.submodules.normalisation = unit = Normalisation()
-        m.submodules.add = add = FloatAdd(
-            FloatAddParameters(
-                format="fp32", flush_subnormals=True, stages=moment_reduction.ADD_STAGES
-            )
-        )
+        m.submodules.normalisation = unit = Normalisation(self.parameters.norms)
         m.d.comb += credits.take.eq(flags[0])
         delayed = delay_line(m, "flags", flags, LATENCY)  # go with the element
         m.d.comb += [
             unit.x.eq(x),
-            # One adder for both: the moments are complete before an element is read.
-            add.a.eq(Mux(moments.add_valid, moments.add_a, unit.x_fp32)),
-            add.b.eq(Mux(moments.add_valid, moments.add_b, moments.mean)),
-            add.subtract.eq(~moments.add_valid | moments.add_subtract),
-            moments.add_o.eq(add.o),
-            unit.difference.eq(add.o),
-            unit.inverse_std.eq(moments.inverse_std),
-            unit.std_exponent.eq(moments.exponent),
             unit.origin.eq(softmax.origins.payload),
             unit.inverse_sum.eq(softmax.sums.payload.inverse),
             unit.sum_exponent.eq(softmax.sums.payload.exponent),
-            unit.is_softmax.eq(delayed[DIFFERENCE_CYCLES][2]),
         ]
+        if moments is not None:
+            self._differences(m, unit, moments)
+            m.d.comb += unit.is_softmax.eq(delayed[DIFFERENCE_CYCLES][2])
         # An element is normalised with its vector's results, which wait in the reduction's queues
         # until its last one.
         at_origin, at_sum = delayed[ORIGIN_CYCLES], delayed[SUM_CYCLES]
@@ -366,8 +377,11 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
         valid, last, is_softmax, cut = delayed[-1]
         flags = Cat(sums.undefined, sums.empty)
         softmax_undefined, none = delay(m, "sum_flags", flags, RESULT_CYCLES - SUM_CYCLES)
-        undefined = cut | Mux(is_softmax, softmax_undefined, moments.undefined)
-        empty = is_softmax & none
+        undefined = cut | softmax_undefined
+        empty = none
+        if moments is not None:
+            undefined = cut | Mux(is_softmax, softmax_undefined, moments.undefined)
+            empty = is_softmax & none
         m.d.comb += [
             credits.give.eq(self.o.valid & self.o.ready),
             unit.undefined.eq(undefined),
@@ -376,4 +390,24 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
             results.i.payload.y.eq(unit.y),
             results.i.payload.last.eq(last),
             results.i.payload.invalid.eq(undefined | empty),
+        ]
+
+    def _differences(self, m: Module, unit, moments) -> None:
+        """An element's difference from the mean, by the adder that makes the moments.
+
+        They are complete before an element is read.
+        """
+        m.submodules.add = add = FloatAdd(
+            FloatAddParameters(
+                format="fp32", flush_subnormals=True, stages=moment_reduction.ADD_STAGES
+            )
+        )
+        m.d.comb += [
+            add.a.eq(Mux(moments.add_valid, moments.add_a, unit.x_fp32)),
+            add.b.eq(Mux(moments.add_valid, moments.add_b, moments.mean)),
+            add.subtract.eq(~moments.add_valid | moments.add_subtract),
+            moments.add_o.eq(add.o),
+            unit.difference.eq(add.o),
+            unit.inverse_std.eq(moments.inverse_std),
+            unit.std_exponent.eq(moments.exponent),
         ]

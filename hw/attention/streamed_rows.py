@@ -75,7 +75,7 @@ class StreamedParameters(DecodeParameters):
     def rows(self) -> GroupedRowsParameters:
         """Parameters of the lanes that use the rows."""
         array = PeArrayParameters(rows=self.d, columns=1, arrays=1)
-        softmax = SpecialFunctionUnitParameters(self.capacity, TILE)
+        softmax = SpecialFunctionUnitParameters(self.capacity, TILE, norms=False)
         return GroupedRowsParameters(WeightedRowsParameters(array, softmax), self.parallel)
 
     @property

@@ -122,7 +122,7 @@ class TsuruCoreParameters(DecodeParameters):
         """The lanes' parameters."""
         array = PeArrayParameters(rows=self.d, columns=1, arrays=1)
         # The rest is a row more.
-        softmax = SpecialFunctionUnitParameters(self.capacity + 1, TILE)
+        softmax = SpecialFunctionUnitParameters(self.capacity + 1, TILE, norms=False)
         return GroupedRowsParameters(RestRowsParameters(array, softmax), self.parallel)
 
     @property

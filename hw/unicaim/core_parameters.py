@@ -210,7 +210,7 @@ class UnicaimCoreParameters(Parameters):
 
     @functools.cached_property
     def softmax(self) -> SpecialFunctionUnitParameters:
-        return SpecialFunctionUnitParameters(self.rows, TILE)
+        return SpecialFunctionUnitParameters(self.rows, TILE, norms=False)
 
     @property
     def latency(self) -> int:

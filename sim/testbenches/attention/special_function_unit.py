@@ -46,7 +46,7 @@ def expected(p: SpecialFunctionUnitParameters, x: np.ndarray, op: int, inverse, 
     kept = x[: p.length]
     if len(x) > p.length:
         return np.full(p.length, NAN), True
-    if op == Operation.SOFTMAX:
+    if p.is_softmax(op):
         return softmax(kept, p.length, p.tile)
     return layer_norm(kept, inverse, eps, rms=op == Operation.RMS_NORM)
 
