@@ -72,8 +72,15 @@ class Activity:
             self._levels.append(([self._kind(outs) for outs in kinds], self._gates(kinds, delay)))
         self._settle()
 
-    def cycle(self, inputs: dict[str, np.ndarray], counted: bool = True) -> None:
-        """A clock edge, at which `inputs` change: port to ``bool[runs, bits]``."""
+    def cycle(
+        self, inputs: dict[str, np.ndarray], counted: bool = True, glitches: bool = True
+    ) -> None:
+        """A clock edge, at which `inputs` change: port to ``bool[runs, bits]``.
+
+        counted, glitches
+            Whether its toggles count, and those with glitches as well, which takes ten times as
+            long.
+        """
         before = self._values.copy()
         changed = [(kind.output, kind(before), edges) for kind, edges in self._registers]
         for name, bits in inputs.items():
@@ -83,19 +90,22 @@ class Activity:
         for at, after, _ in changed:
             self._values[at] = after
         self._settle()
-        if counted:
+        if counted and glitches:
             waves = Waveforms(before)
             for at, after, edges in changed:
                 waves.start(at, after, edges)
             for _, gates in self._levels:
                 waves.through(gates)
             self.toggles += waves.count
+        if counted:
             self.settled += np.bitwise_count(self._values ^ before)
 
     def output(self, name: str) -> np.ndarray:
         """``bool[runs, bits]``: an output port, settled."""
         nets = self._netlist.outputs[name]
-        words = np.array([self._values[self.row[net]] if net is not None else 0 for net in nets])
+        # A bit without a net is a constant, taken for 0.
+        at = [self._constants[0] if net is None else self.row[net] for net in nets]
+        words = self._values[at]
         rows = words.astype("<u8").view(np.uint8).reshape(-1, 8)
         return np.unpackbits(rows, axis=1, bitorder="little").T.astype(bool)
 

@@ -10,6 +10,7 @@ from typing import Any
 from hw.parameters import require
 from sim.core.jobs.executor import Task, execute
 from sim.drivers.run import load_trace
+from sim.studies.compare import logic
 from sim.studies.compare.command import MEMORY
 from sim.studies.compare.data import Shape, layer_data
 from sim.studies.compare.designs import choose, chosen_designs, require_known
@@ -124,6 +125,46 @@ def measured_before(cases: list[Case], before: Rows) -> dict[str, list[dict[str,
     }
 
 
+def run_all(tasks: list[Task], **execution) -> dict[str, Any]:
+    """Results by the repr of a task's arguments; says which are done."""
+    execution["jobs"] = min(execution.get("jobs", 1), max(1, len(tasks)))
+    done = {}
+    for number, outcome in enumerate(execute(tasks, quiet=True, **execution), 1):
+        done[repr(outcome.task.arguments)] = outcome.result()
+        took = "kept" if outcome.kept else f"{outcome.seconds:.0f} s"
+        text = f"{number} of {len(tasks)}: {outcome.task.name}, {took}"
+        print(text, file=sys.stderr, flush=True)
+    return done
+
+
+def with_logic(cases: list[Case], result: dict[str, Any], **execution) -> dict[str, Any]:
+    """A result of :func:`compare` with areas, and estimates of the energy of the logic."""
+    shapes = {case.shape.n: case.shape for case in cases}
+    chosen = {
+        setting.command(name, sets): (name, choose(name, case.shape, setting.channels, sets))
+        for case in cases
+        for setting in case.settings
+        for name, sets in case.sets.items()
+    }
+    parts = {source: (name, of.parameters) for source, (name, of) in chosen.items()}
+    tasks = logic.tasks(parts.values())
+    done = run_all(tasks, sources=logic.SOURCES, **execution)
+    units = {}
+    for (name, unit), task in zip(logic.UNITS.items(), tasks, strict=False):
+        units[name] = done[repr(task.arguments)] | {"source": unit.command, "operation": unit.what}
+    prices = logic.Prices(units)
+    areas = {repr(task.arguments[:1] + task.arguments[2:3]): task for task in tasks}
+    rows = []
+    for row in result["rows"]:
+        if row["source"] in parts:
+            task = areas[repr(parts[row["source"]])]
+            ((entry, _),) = done[repr(task.arguments)]
+            row = row | logic.area_of(entry)
+            row["logic_pj"] = logic.energy_of(row, shapes[row["n"]], prices)
+        rows.append(row)
+    return result | {"rows": rows, "units": units}
+
+
 def compare(cases: list[Case], before: Rows = (), **execution) -> dict[str, Any]:
     """All rows: of each case the reference, then the designs, memory by memory.
 
@@ -136,13 +177,7 @@ def compare(cases: list[Case], before: Rows = (), **execution) -> dict[str, Any]
     done = measured_before(cases, before)
     # A setting that is the same at several losses is measured once.
     every = {repr(task.arguments): task for case in cases for task in case.tasks()}
-    tasks = [task for key, task in every.items() if key not in done]
-    execution["jobs"] = min(execution.get("jobs", 1), max(1, len(tasks)))
-    for number, outcome in enumerate(execute(tasks, quiet=True, **execution), 1):
-        done[repr(outcome.task.arguments)] = outcome.result()
-        took = "kept" if outcome.kept else f"{outcome.seconds:.0f} s"
-        text = f"{number} of {len(tasks)}: {outcome.task.name}, {took}"
-        print(text, file=sys.stderr, flush=True)
+    done |= run_all([task for key, task in every.items() if key not in done], **execution)
     rows = []
     for case in cases:
         columns = [done[repr(task.arguments)] for task in case.tasks()]

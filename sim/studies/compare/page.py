@@ -9,6 +9,7 @@ from golden import InputError
 from golden.evaluation.plots import figure
 from golden.studies.study import Picture, Study, Table
 from sim.studies.compare.rows import IDEAL
+from sim.studies.compare.table import area, logic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,6 +86,11 @@ def _table(rows: Rows, memory: str, n: int, allowed: float | None, named: bool) 
         ("kB", lambda row: f"{FIGURES['bytes'][1](row):.1f}"),
         ("activations", lambda row: _number(row["activations"])),
         ("µJ", _energy),
+        *(
+            [("logic, mm²", area), ("logic, µJ", logic)]
+            if any("logic_pj" in r for r in here)
+            else []
+        ),
         ("limit", "{0[limit]}"),
     )
 

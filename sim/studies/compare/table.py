@@ -1,10 +1,12 @@
 """The rows of a comparison as a table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.table import Table
+
+from sim.studies.compare.logic import bounds
 
 COLUMNS = (
     "design",
@@ -21,16 +23,21 @@ COLUMNS = (
     "rest, kB",
     "act.",
     "µJ",
+    "logic, mm²",
+    "logic, µJ",
     "limit",
 )
+LOGIC = "logic, mm²", "logic, µJ"
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> Table:
     """A row for each design, bytes read and written together, activations and energy of DRAMs."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     several = len({row["memory"] for row in rows}) > 1
-    losses = any("kl_allowed" in row for row in rows)
-    shown = [name for name in COLUMNS if (several or name != "memory") and (losses or name != "KL")]
+    left = {"memory"} if not several else set()
+    left |= set() if any("kl_allowed" in row for row in rows) else {"KL"}
+    left |= set() if any("logic_pj" in row for row in rows) else set(LOGIC)
+    shown = [name for name in COLUMNS if name not in left]
     for name in shown:
         table.add_column(name, no_wrap=name not in ("setting", "memory"))
     for row in rows:
@@ -52,6 +59,8 @@ def table_of(rows: Sequence[dict[str, Any]]) -> Table:
             *(f"{count / 1000:.1f}" if count else "" for count in moved.values()),
             number(row["activations"]),
             "" if energy is None else f"{sum(energy.values()) / 1e6:.2f}",
+            area(row),
+            logic(row),
             row["limit"],
         )
         by_name = dict(zip(COLUMNS, cells, strict=True))
@@ -62,3 +71,18 @@ def table_of(rows: Sequence[dict[str, Any]]) -> Table:
 def number(value: int | None) -> str:
     """A number, or an empty cell without one."""
     return "" if value is None else f"{value}"
+
+
+def area(row: Mapping[str, Any]) -> str:
+    """Area of the logic, and the memories beside it in bits."""
+    if "area_um2" not in row:
+        return ""
+    return f"{row['area_um2'] / 1e6:.2f} + {row['memory_bits'] / 1000:.0f} kbit"
+
+
+def logic(row: Mapping[str, Any]) -> str:
+    """Energy of the logic without glitches and with them."""
+    if "logic_pj" not in row:
+        return ""
+    least, most = bounds(row["logic_pj"])
+    return f"{least / 1e6:.2f} to {most / 1e6:.2f}"
