@@ -27,8 +27,8 @@ from sim.synth.power import Energies
 RESET = 2
 SAMPLE = 7
 """No divisor of most blocks' periods."""
-LONGEST = 20_000
-"""Cycles of a run at most."""
+SLOWEST = 4
+"""Times the cycles of the formula that a run may take."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,9 +147,9 @@ class GateRun:
         self._reset(activity, inputs)
         tally = _Tally(activity, self._costs)
         waiting = sum(len(beats) for s in stimuli for beats in s.outputs.values())
-        cycle = 0
+        cycle, longest = 0, SLOWEST * max(stimulus.cycles for stimulus in stimuli)
         while waiting > 0:
-            if cycle == LONGEST:
+            if cycle == longest:
                 raise ToolError(f"{design.block.name}: the netlist does not end")
             offers = {name: source.offer() for name, source in inputs.items()}
             tally.cycle(self._ports(offers))

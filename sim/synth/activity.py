@@ -103,8 +103,10 @@ class Activity:
     def output(self, name: str) -> np.ndarray:
         """``bool[runs, bits]``: an output port, settled."""
         nets = self._netlist.outputs[name]
-        # A bit without a net is a constant, taken for 0.
-        at = [self._constants[0] if net is None else self.row[net] for net in nets]
+        at = [
+            self._constants[(name, bit) in self._netlist.high] if net is None else self.row[net]
+            for bit, net in enumerate(nets)
+        ]
         words = self._values[at]
         rows = words.astype("<u8").view(np.uint8).reshape(-1, 8)
         return np.unpackbits(rows, axis=1, bitorder="little").T.astype(bool)

@@ -31,6 +31,8 @@ class Netlist:
         A net's name in the design, for those that have kept one.
     ones
         Cell and pin of the inputs that are the constant 1; other constants are 0 or unknown.
+    high
+        Output port and bit of those that are the constant 1.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Netlist:
     outputs: dict[str, list[int | None]]
     names: dict[int, str] = dataclasses.field(default_factory=dict)
     ones: frozenset[tuple[str, str]] = frozenset()
+    high: frozenset[tuple[str, int]] = frozenset()
 
     @classmethod
     def from_json(cls, text: str, top: str) -> "Netlist":
@@ -67,7 +70,13 @@ class Netlist:
             for pin, bits in cell["connections"].items()
             if bits == ["1"]
         )
-        return cls(top, cells, ports["input"], ports["output"], names, ones)
+        high = frozenset(
+            (name, at)
+            for name in ports["output"]
+            for at, bit in enumerate(module["ports"][name]["bits"])
+            if bit == "1"
+        )
+        return cls(top, cells, ports["input"], ports["output"], names, ones, high)
 
     def check(self, library: Library) -> None:
         """
