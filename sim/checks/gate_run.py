@@ -36,7 +36,7 @@ class GateEnergy:
     """What a run costs, the mean over all runs.
 
     cycles
-        Of the slowest run.
+        The slowest run's.
     settled
         fJ of toggles between settled values, all cycles together.
     glitches

@@ -55,8 +55,7 @@ def test_runs_side_by_side_are_those_alone(netlist):
 
 
 def test_a_wrong_netlist_is_found(netlist):
-    """Of the first gates that a fault changes what comes out of, one whose inputs are exchanged
-    for a constant 1."""
+    """A gate whose input is a constant instead, among the first six."""
     wrong = 0
     for cell in [cell for cell in netlist.cells if len(cell.connections) == 3][:6]:
         pin = next(name for name in cell.connections if name in ("A", "B"))

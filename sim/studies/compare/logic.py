@@ -28,7 +28,7 @@ class Unit:
     """A block whose operations are priced.
 
     settings
-        Of its parameters beside the preset, which has heads of SMOLLM2_D elements.
+        Parameters that differ from the preset's, which has heads of SMOLLM2_D elements.
     vectors
         Transactions of a run.
     operations
