@@ -9,15 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from sim.commands.arguments import add_configuration, configuration, count, vectors
+from sim.synth.flow import MODES
 
 RUNS = 4
 PIECES = 1000
 """Gates from which on a sub-module is mapped by itself."""
+MODE = "speed"
+"""Without buffers, as for the smallest area, a net of large fan-out takes so long that glitches say
+nothing about a design at its clock."""
 CLOCK_MHZ = 1000
 
 
 def measure(
-    name: str, parameters: Any, many: int | None, seeds: range, library: str, sha256: str
+    name: str,
+    parameters: Any,
+    many: int | None,
+    seeds: range,
+    library: str,
+    sha256: str,
+    mode: str = MODE,
 ) -> dict[str, Any]:
     """Energies of a block, as the command's JSON has them.
 
@@ -27,6 +37,8 @@ def measure(
         A run's for each, RUNS of :mod:`sim.synth.activity` at most.
     sha256
         Hash of the library's content, for the key of a kept result.
+    mode
+        One of :data:`sim.synth.flow.MODES`.
     :raises ToolError: if an output of the netlist differs from the model's.
     """
     from hw.catalogue import find
@@ -40,7 +52,7 @@ def measure(
     block, cells = find(name), liberty.read(Path(library))
     with tempfile.TemporaryDirectory(prefix="energy_") as scratch:
         rtlil = to_rtlil(block.create(parameters), "unit")
-        mapped = Mapper(rtlil, "unit", cells, Path(scratch), PIECES).map("area")
+        mapped = Mapper(rtlil, "unit", cells, Path(scratch), PIECES).map(mode)
     testbench, trace = load_testbench(block), load_trace(None)
     many = many or testbench.default_vectors(parameters)
     stimuli = [testbench.stimulus(parameters, trace, many, seed) for seed in seeds]
@@ -58,6 +70,7 @@ def measure(
         "block": name,
         "parameters": dataclasses.asdict(parameters),
         "library": cells.name,
+        "mode": mode,
         "vectors": many,
         "runs": len(seeds),
         "cells": len(mapped.netlist.cells),
@@ -86,7 +99,9 @@ def energy_command(arguments) -> int:
     if with_streams(component, "unit") is not component:
         raise ParameterError(f"{block.name} has no streams; docs/arithmetic.md has such units")
     seeds = range(arguments.seed, arguments.seed + arguments.runs)
-    row = measure(block.name, parameters, arguments.vectors, seeds, *library_of(arguments.liberty))
+    library = library_of(arguments.liberty)
+    many, mode = arguments.vectors, arguments.mode
+    row = measure(block.name, parameters, many, seeds, *library, mode)
     print(json.dumps(row, indent=1)) if arguments.json else describe(row)
     return 0
 
@@ -96,8 +111,9 @@ def describe(row: dict[str, Any]) -> None:
     cycles = row["cycles"]
     leakage = row["leakage_uw"] * 1e3 / CLOCK_MHZ
     beats = ", ".join(f"{number:g} of {name}" for name, number in row["beats"].items())
-    print(f"{row['block']}, {row['library']}, {row['cells']:,} cells, {row['area_um2']:,.0f} um2,")
-    print(f"{row['flipflops']:,} flip-flops; every output of the netlist equals the model's.")
+    print(f"{row['block']}, {row['library']}, mapped for {row['mode']}: {row['cells']:,} cells,")
+    print(f"{row['area_um2']:,.0f} um2, {row['flipflops']:,} flip-flops.")
+    print("Every output of the netlist equals the model's.")
     print(f"{row['runs']} runs of {row['vectors']} transactions: {cycles} cycles; beats: {beats}.")
     print(f"pJ a cycle: {row['settled_fj'] / cycles / 1e3:.3f} toggles between settled values,")
     print(f"  {row['glitches_fj'] / cycles / 1e3:.3f} more with glitches,")
@@ -132,6 +148,12 @@ def register(commands) -> None:
         default="nangate45",
         metavar="FILE.lib",
         help="cell library with power; nangate45 is fetched once (default: %(default)s)",
+    )
+    command.add_argument(
+        "--mode",
+        choices=MODES,
+        default=MODE,
+        help="mapping, as of `sim synth` (default: %(default)s)",
     )
     command.add_argument(
         "--vectors",

@@ -142,4 +142,3 @@ def test_rows_get_their_design_s_area(monkeypatch):
     shown = table_of(found["rows"])
     assert [column.header for column in shown.columns][-3:-1] == ["logic, mm²", "logic, µJ"]
     assert "logic, µJ" not in [column.header for column in table_of(result["rows"]).columns]
-

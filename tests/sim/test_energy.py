@@ -90,7 +90,7 @@ def test_mistakes_are_one_sentence(run, options, sentence):
 def test_the_command(run):
     line = "energy stream.queue --preset small --vectors 20 --runs 2"
     status, out, _ = run(line)
-    assert status == 0 and "every output of the netlist equals the model's" in out
+    assert status == 0 and "Every output of the netlist equals the model's" in out
     status, out, _ = run(f"{line} --json")
     row = json.loads(out)
     assert row["beats"] == {"i": 20.0} and row["results"] == {"o": 20.0}
