@@ -7,6 +7,7 @@ the generators.
 """
 
 import functools
+import json
 import posixpath
 import re
 import sys
@@ -15,6 +16,7 @@ from pathlib import PurePosixPath
 
 from hw.catalogue import blocks
 from hw.emit.show import describe, markdown
+from sim.commands import tables, timeline
 from sim.core.tools import ROOT, ToolError
 from sim.drivers import generator, live
 from sim.drivers.live import blocks as live_blocks
@@ -29,6 +31,10 @@ TOP = {
 
 BLOCKS = PurePosixPath("docs/blocks.md")
 """The table of all blocks, whose rows name each block's files."""
+
+RUNS = PurePosixPath("docs/results/timelines.json")
+SHORT = 4
+"""Cycles of a run of which a picture says nothing."""
 
 LIVE = "live.md"
 """The page whose blocks run."""
@@ -60,7 +66,7 @@ def on_files(files, config):
     for uri, text in made_pages().items():
         files.append(File.generated(config, uri, content=text))
     try:
-        loaded = live_files() | generator_files()
+        loaded = live_files() | generator_files() | run_pictures()
     except ToolError as error:
         raise PluginError(str(error)) from None
     for uri, content in loaded.items():
@@ -100,10 +106,52 @@ def made_pages() -> dict[str, str]:
         cell = linked(files[block.name], BLOCKS, page=f"blocks/{block.name}.md")
         verilog = f"[its Verilog in the browser](../generate.md?block={block.name})"
         shown = shown.replace("preset `default`.", f"preset `default`; {verilog}.", 1)
-        made[f"blocks/{block.name}.md"] = f"{shown}\n\nFiles: {cell}.\n"
+        more = f"{run_of(block.name)}{measured_of(block.name)}Files: {cell}."
+        made[f"blocks/{block.name}.md"] = f"{shown}\n\n{more}\n"
     for path in sources():
         made[page_of(path)] = source_page(path)
     return made
+
+
+@functools.cache
+def kept_runs() -> dict[str, dict]:
+    """Runs of blocks, as ``python -m sim timeline all`` has kept them."""
+    return json.loads((ROOT / RUNS).read_text())
+
+
+def run_of(name: str) -> str:
+    """A run of a block as a picture; nothing of one whose streams move in a cycle or two."""
+    run = kept_runs()[name]
+    if run["cycles"] <= SHORT:
+        return ""
+    told = f"{run['transactions']} transactions of the preset `{run['preset']}`, nothing stalls"
+    cut = f"; the first {timeline.MOST} of {run['cycles']} cycles"
+    told += cut if run["cycles"] > timeline.MOST else ""
+    command = f"`python -m sim timeline {name}` has its parts as well"
+    return f"## A run\n\n![beats on the streams of {name}]({name}.svg)\n\n{told}; {command}.\n\n"
+
+
+def measured_of(name: str) -> str:
+    """Area, speed and verification of a block."""
+    area = tables.measured(name, "default")
+    entry = tables.verification_of(name)
+    lines = [f"- 45 nm, without wires: {area}."] if area else []
+    if "mutants" in entry:
+        lines.append(f"- Mutants: {entry['surviving']} of {entry['mutants']} survive.")
+    if entry.get("proofs"):
+        lines.append(f"- Proofs, exhaustive runs: {entry['proofs']}.")
+    text = "\n".join(lines)
+    return f"## Measured\n\n{text}\n\n[What these mean](../measured.md).\n\n" if lines else ""
+
+
+@functools.cache
+def run_pictures() -> dict[str, str]:
+    """Pictures of the blocks' runs, by path."""
+    return {
+        f"blocks/{name}.svg": timeline.kept_picture(name, run)
+        for name, run in kept_runs().items()
+        if run["cycles"] > SHORT
+    }
 
 
 @functools.cache

@@ -137,12 +137,12 @@ def overview() -> list[str]:
         preset = block.parameters_class.preset_name("default")
         latency = block.parameters_class.preset(preset).latency
         name = f"[`{block.name}`]({row.page}.md) {preset}"
-        measured, status = _measured(block.name, preset) or row.area, _status(block.name)
-        lines.append(table_row(name, block.summary, str(latency), row.rate, measured, status))
+        area, status = measured(block.name, preset) or row.area, _status(block.name)
+        lines.append(table_row(name, block.summary, str(latency), row.rate, area, status))
     return lines
 
 
-def _measured(name: str, preset: str) -> str:
+def measured(name: str, preset: str) -> str:
     """Area and speed of a configuration, or of another one of the block; empty if none was."""
     rows = [row for row in _read(SYNTHESIS) if row["block"] == name]
     rows.sort(key=lambda row: row["preset"] != preset)
@@ -159,8 +159,13 @@ def _measured(name: str, preset: str) -> str:
     return f"{other}{row['area_um2']:,.0f} µm², {speed}"
 
 
+def verification_of(name: str) -> dict:
+    """What was measured of a block's verification; empty if nothing was."""
+    return _read(VERIFICATION).get(name, {})
+
+
 def _status(name: str) -> str:
-    entry = _read(VERIFICATION).get(name, {})
+    entry = verification_of(name)
     if "mutants" not in entry:
         return "V1"
     level = "V3" if not entry["surviving"] else "V2" if entry["proofs"] else "V1"
@@ -260,7 +265,7 @@ def parts() -> list[str]:
         preset = find(name, parts=True).parameters_class.preset_name("default")
         [row] = [r for r in _read(SYNTHESIS) if (r["block"], r["preset"]) == (name, preset)]
         counts = (f"{row[kind]:,}" for kind in ("cells", "flipflops"))
-        lines.append(table_row(f"`{name}` {preset}", _measured(name, preset), *counts))
+        lines.append(table_row(f"`{name}` {preset}", measured(name, preset), *counts))
     return lines
 
 

@@ -4,9 +4,11 @@ import argparse
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +19,12 @@ from sim.core.tools import require_icarus, require_writable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from hw.catalogue import Block
     from sim.drivers.timeline.watch import WatchedStream
 
 FORMATS = ("svg", "png", "pdf")
+MOST = 160
+"""Cycles of a run that are kept of each block."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +62,8 @@ def timeline_command(arguments) -> int:
     from sim.drivers.run import load_testbench, load_trace
     from sim.drivers.timeline.watch import TimelineSimulation, streams_of
 
+    if arguments.block == "all":
+        return every_block(arguments)
     block, parameters = configuration(arguments)
     output = arguments.output
     if output is not None:
@@ -98,6 +105,71 @@ def timeline_command(arguments) -> int:
     elif output is None:
         _print(shown, first, end)
     return 0
+
+
+def every_block(arguments) -> int:
+    """The first preset of every block, as JSON in a file; a page of the site has each."""
+    from hw.catalogue import blocks
+    from hw.parameters import ParameterError
+
+    given = [arguments.streams, arguments.mark, arguments.cycles, arguments.set, arguments.json]
+    if arguments.output is None or arguments.output.suffix != ".json" or any(given):
+        raise ParameterError("all needs -o FILE.json, and takes no other option but --seed")
+    require_writable(arguments.output)
+    require_icarus()
+    found = {}
+    for number, block in enumerate(blocks(), 1):
+        print(f"{number}: {block.name} …", file=sys.stderr, flush=True)
+        found[block.name] = first_run(block, arguments.seed)
+    text = ",\n".join(f'"{name}": {json.dumps(run)}' for name, run in found.items())
+    arguments.output.write_text(f"{{\n{text}\n}}\n")
+    return 0
+
+
+def first_run(block: "Block", seed: int) -> dict[str, Any]:
+    """A few transactions of a block's first preset: beats and waits of its streams.
+
+    They are runs of cycles, as :func:`runs` has them, of the first MOST cycles.
+    """
+    from sim.core.design import generate
+    from sim.drivers.run import load_testbench, load_trace
+    from sim.drivers.timeline.watch import TimelineSimulation, streams_of
+
+    parameters = block.parameters_class.preset("first")
+    testbench = load_testbench(block)
+    count = min(4, testbench.default_vectors(parameters))
+    stimulus = testbench.stimulus(parameters, load_trace(None), count, seed)
+    design = generate(block, parameters)
+    watched = TimelineSimulation(design).watch(stimulus, "none", seed, streams_of(design, depth=0))
+    end = 1 + max(int(max(stream.beats, default=0)) for stream in watched)
+    shown = [within(stream, 0, min(end, MOST)) for stream in watched]
+    lanes = [
+        {"stream": s.name, "kind": s.kind, "beats": runs(s.beats), "waits": runs(s.waits)}
+        for s in shown
+    ]
+    preset = block.parameters_class.preset_name("first")
+    return {"preset": preset, "transactions": count, "cycles": end, "streams": lanes}
+
+
+def kept_picture(name: str, run: Mapping[str, Any]) -> str:
+    """The picture of a run that was kept by :func:`every_block`, as the text of an SVG file."""
+    from golden.studies.study import save
+    from sim.drivers.timeline.watch import WatchedStream
+
+    def cycles(of: list) -> np.ndarray:
+        parts = [np.arange(first, first + length) for first, length in of]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    shown = [
+        WatchedStream(s["stream"], s["kind"], cycles(s["beats"]), cycles(s["waits"]))
+        for s in run["streams"]
+    ]
+    title = f"{name}, {run['preset']}, real data"
+    drawn = picture(shown, (0, min(run["cycles"], MOST)), title, [])
+    with tempfile.TemporaryDirectory(prefix="timeline_") as folder:
+        path = Path(folder) / "run.svg"
+        save(drawn, path, salt=name)
+        return path.read_text()
 
 
 def chosen(kinds: dict[str, str], names: Sequence[str]) -> dict[str, str]:
@@ -189,10 +261,11 @@ def register(commands) -> None:
             "in a run of Icarus: a table, or a picture with -o. Without --streams inputs come "
             "first, then outputs of sub-blocks, then outputs. With --json a stream has the cycles "
             "of its beats, and first cycle and length of each wait. Outputs are not compared: "
-            "`python -m sim run` does that."
+            "`python -m sim run` does that. With all, the first preset of every block, into -o "
+            "FILE.json."
         ),
     )
-    add_configuration(command, preset="first")
+    add_configuration(command, preset="first", everything=True)
     command.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="picture, .svg, .png or .pdf"
     )

@@ -57,6 +57,17 @@ FAULTS = {
 """What docs/live.md says to try, register, bit and value, and what the page must say of it."""
 
 
+def test_a_block_s_page_has_its_run_and_what_was_measured():
+    page = site.made_pages()["blocks/kllm.orizuru.md"]
+    assert "![beats on the streams of kllm.orizuru](kllm.orizuru.svg)" in page
+    assert "`python -m sim timeline kllm.orizuru`" in page and "µm²" in page
+    assert "- Mutants: 0 of 1200 survive." in page and "- Proofs, exhaustive runs: order" in page
+    plain = site.made_pages()["blocks/arith.exp.md"]
+    assert "## A run" not in plain and "## Measured" in plain
+    drawn = site.run_pictures()
+    assert "blocks/kllm.orizuru.svg" in drawn and "blocks/arith.exp.svg" not in drawn
+
+
 def test_links_lead_to_pages():
     text = (
         "[a](docs/kllm.md#b) ![c](docs/demo.png) [d](https://e.f) [g](#h) [i](hw/ports.py) [j](hw)"

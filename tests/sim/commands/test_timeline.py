@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from hw.catalogue import find
-from sim.commands.timeline import runs
+from hw.catalogue import blocks, find
+from sim.commands.timeline import MOST, first_run, kept_picture, runs
 from sim.core.design import generate
 from sim.core.memory import FASTEST
 from sim.core.tools import ROOT
@@ -110,6 +110,37 @@ def test_a_mark_behind_the_last_beat(run, tmp_path):
     status, _, err = run(what)
     assert status == 2 and one_sentence(err) == "--mark: command has 1 beats in these cycles"
     assert not picture.exists()
+
+
+KEPT = json.loads((ROOT / "docs" / "results" / "timelines.json").read_text())
+
+
+def test_every_block_has_a_kept_run():
+    """With its streams of today; a picture of it is as wide as its cycles."""
+    assert [*KEPT] == [block.name for block in blocks()]
+    for run in KEPT.values():
+        last = max(first + length for s in run["streams"] for first, length in s["beats"])
+        assert last == run["cycles"] or last <= MOST < run["cycles"]
+    block = find("stream.sequential_reader")
+    kinds = streams_of(generate(block, smallest(block)), depth=0)
+    assert {s["stream"]: s["kind"] for s in KEPT[block.name]["streams"]} == kinds
+    assert "stream.sequential_reader, small, real data" in re.sub(
+        r"<!-- (.*) -->", r"\1", kept_picture(block.name, KEPT[block.name])
+    )
+
+
+@pytest.mark.campaign
+@pytest.mark.icarus
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
+def test_kept_runs_are_those_of_the_rtl(block):
+    assert json.loads(json.dumps(first_run(block, 1))) == KEPT[block.name]
+
+
+@pytest.mark.parametrize("options", ["all", "all -o t.svg", "all -o t.json --cycles 0:5"])
+def test_all_blocks_go_into_a_file(run, tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(f"timeline {options}")
+    assert (status, out) == (2, "") and one_sentence(err).startswith("all needs -o FILE.json")
 
 
 DRAWN = [
