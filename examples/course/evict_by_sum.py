@@ -1,4 +1,4 @@
-"""Exercise 1 of docs/course.md: evict the row with the least sum of attention so far.
+"""Exercise 1 of docs/courses/veda.md: evict the row with the least sum of attention so far.
 
 Run from the folder of the checkout: .venv/bin/python -m examples.course.evict_by_sum
 """

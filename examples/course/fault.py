@@ -1,4 +1,4 @@
-"""Exercise 3 of docs/course.md: .venv/bin/python -m examples.course.fault FOLDER
+"""Exercise 3 of docs/courses/veda.md: .venv/bin/python -m examples.course.fault FOLDER
 
 It writes the Verilog of `veda.veda_core`, preset small, with one line changed, into a folder.
 """

@@ -1,4 +1,4 @@
-"""The pictures of docs/course.md that NumPy draws, written to docs/images or another folder:
+"""The pictures of docs/courses/veda.md that NumPy draws, written to docs/images or another folder:
 
 .venv/bin/python -m examples.course.pictures [FOLDER]
 """

@@ -1,4 +1,4 @@
-"""Exercise 2 of docs/course.md: cycles of a layer's steps with all rows, and with 512.
+"""Exercise 2 of docs/courses/veda.md: cycles of a layer's steps with all rows, and with 512.
 
 Run from the folder of the checkout: .venv/bin/python -m examples.course.speedup
 """

@@ -145,7 +145,7 @@ def test_all_blocks_go_into_a_file(run, tmp_path, monkeypatch, options):
 
 DRAWN = [
     line
-    for page in sorted((ROOT / "docs").glob("*.md"))
+    for page in sorted((ROOT / "docs").rglob("*.md"))
     for line in page.read_text().splitlines()
     if "-m sim timeline" in line and "docs/images" in line
 ]

@@ -1,0 +1,1 @@
+"""Solutions of the exercises of docs/courses/topick.md."""
