@@ -27,7 +27,8 @@ class RowBuffer(Component[TopickCoreParameters]):
     its chunks. Otherwise the buffer is a wire between the lane and its memory.
 
     A `load` must begin when no request is without response, and `whole` must not change while
-    there is one. Rows that the load did not read are undefined.
+    there is one. With `whole`, a request is answered at once, during a load as well, with what its
+    row has by then: who asks waits for ``load.ready``. Rows that no load has read are undefined.
 
     Latency: 1 cycle from a request to the whole row; 2 chunks rows and the memory's latency from a
     load to the next one's ``ready``. Throughput: a row a cycle, of K or V.
