@@ -24,6 +24,7 @@ def unit(operations: float, settled: float, glitches: float) -> dict:
     """A row of ``python -m sim energy`` with that many operations of any unit."""
     names = ("i", "words", "response", "value")
     return {
+        "block": "some.unit",
         "beats": dict.fromkeys(names, operations) | {"value": 0},
         "results": {"values": operations},
         "parameters": {"query_bits": 1, "rows": 1},
@@ -136,9 +137,13 @@ def test_rows_get_their_design_s_area(monkeypatch):
     assert dense["logic_pj"]["arithmetic"] == 9216 + 4608
     assert found["units"]["chunk"]["source"] == logic.UNITS["chunk"].command
     json.dumps(found)
-    [table] = study_of(found).tables
+    table, ranking, prices = study_of(found).tables
     assert table.columns[-3:-1] == ("logic, mm²", "logic, µJ")
     assert table.rows[0][-3:-1] == ["", ""] and table.rows[1][-3] == "2.00 + 4 kbit"
+    least = logic.bounds(dense["logic_pj"])[0] / 1e6
+    cells = [f"dense_core {2 * share + least:.1f}" for share in (0.5, 1, 2)]
+    assert [*ranking.rows[0]] == ["hbm2", "512", "", *cells]
+    assert len(prices.rows) == len(logic.UNITS) and prices.rows[0][2] == "1.00 to 4.00"
     shown = table_of(found["rows"])
     assert [column.header for column in shown.columns][-3:-1] == ["logic, mm²", "logic, µJ"]
     assert "logic, µJ" not in [column.header for column in table_of(result["rows"]).columns]

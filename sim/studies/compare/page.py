@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from golden import InputError
 from golden.evaluation.plots import figure
 from golden.studies.study import Picture, Study, Table
+from sim.studies.compare.data import SMOLLM2_D
+from sim.studies.compare.logic import Prices, bounds
 from sim.studies.compare.rows import IDEAL
 from sim.studies.compare.table import area, logic
 
@@ -35,6 +37,8 @@ def study_of(result: Mapping[str, Any]) -> Study:
         for memory in memories
         for n, allowed in cases
     ]
+    if any("logic_pj" in row for row in rows):
+        tables += [_ranking(rows, memories, cases), _prices(result["units"])]
     left = [f"{of['design']} at {of['n']} tokens: {of['why']}" for of in result["left_out"]]
     pictures = []
     if any("kl" in row for row in rows):
@@ -49,14 +53,17 @@ def study_of(result: Mapping[str, Any]) -> Study:
     return Study(
         NAME,
         "Designs at equal loss, on the same memories",
-        f"Attention of one layer's decode step in the RTL of each design: {s['heads']} heads over"
+        "What it comes to: [ten findings](../compare.md#findings)."
+        f" Attention of one layer's decode step in the RTL of each design: {s['heads']} heads over"
         f" {s['kv_heads']} of {s['d']} elements, {', '.join(map(str, s['n']))} tokens,"
         f" {s['clock_mhz']:g} MHz; data: {'; '.join(s['data'])}. Every output equals the bit-exact"
         " model's. Settings are those of [settings at equal loss](equal_quality.md); *KL* is what"
         " they lose on held-out texts, in nats. [Designs on equal terms](../compare.md) says how"
         f" designs and states were made comparable. *Of dense* is the dense core's cycles over the"
         " design's; `ideal` is dense attention at the memory's peak, in no time for computing."
-        " Energy is the DRAM's. `source` in the JSON is each row's command. Memories:"
+        " *µJ* is the DRAM's energy, *logic* the area and an estimate of the energy of the"
+        " [design's logic](../compare.md#energy-of-the-logic), without glitches and with them."
+        " `source` in the JSON is each row's command. Memories:"
         f" {'; '.join(s['memories'])}." + (f" Left out: {'; '.join(left)}." if left else ""),
         [],
         tables,
@@ -92,6 +99,60 @@ def _table(rows: Rows, memory: str, n: int, allowed: float | None, named: bool) 
             else []
         ),
         ("limit", "{0[limit]}"),
+    )
+
+
+def _ranking(rows: Rows, memories: Sequence[str], cases: Sequence[tuple]) -> Table:
+    """Designs by the energy of memory and logic, were the DRAM's half as much or twice."""
+    shares = {0.5: "DRAM × 0.5", 1.0: "DRAM × 1", 2.0: "DRAM × 2"}
+
+    def order(memory: str, n: int, allowed: float | None, share: float) -> str:
+        found = {
+            _short(row["design"]): share * sum(row["energy_pj"].values())
+            + bounds(row["logic_pj"])[0]
+            for row in rows
+            if (row["memory"], row["n"], row.get("kl_allowed")) == (memory, n, allowed)
+            and "logic_pj" in row
+        }
+        return ", ".join(
+            f"{name} {energy / 1e6:.1f}" for name, energy in sorted(found.items(), key=_second)
+        )
+
+    return Table(
+        "Designs in the order of the energy of memory and logic without glitches, µJ a step",
+        ("memory", "tokens", "KL of at most", *shares.values()),
+        [
+            [
+                memory.partition(",")[0],
+                f"{n}",
+                "" if allowed is None else f"{allowed:g}",
+                *(order(memory, n, allowed, share) for share in shares),
+            ]
+            for memory in memories
+            for n, allowed in cases
+        ],
+    )
+
+
+def _second(pair: tuple) -> Any:
+    return pair[1]
+
+
+def _prices(units: Mapping[str, Mapping[str, Any]]) -> Table:
+    """What an operation of each unit costs."""
+    prices = Prices(units)
+
+    def cost(name: str) -> str:
+        settled, glitches = prices.operation(name, SMOLLM2_D)
+        return f"{settled:.2f} to {settled + glitches:.2f}"
+
+    return Table.of(
+        f"Prices of operations on heads of {SMOLLM2_D} elements, pJ without glitches and with",
+        [*units],
+        ("operation", lambda name: units[name]["operation"]),
+        ("block", lambda name: f"`{units[name]['block']}`"),
+        ("pJ", cost),
+        ("measured by", lambda name: f"`{units[name]['source']}`"),
     )
 
 
