@@ -73,7 +73,7 @@ UNITS = {
         "tsuru.row_search", "default", 2, beats("words"), "a word of 8 rows' codes, three queries"
     ),
     "chunk": Unit(
-        "topick.pe_lane", "default", 4, beats("response", "value"), "a chunk of 4 bits times d"
+        "topick.pe_lane", "default", 80, beats("response", "value"), "a chunk of 4 bits times d"
     ),
     "vector": Unit("lad.vpu", "default", 100, beats("i"), "d products, and d sums of half of them"),
     "plane": Unit(
