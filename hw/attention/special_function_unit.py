@@ -38,6 +38,8 @@ ORIGIN_CYCLES, SUM_CYCLES = 3, 5
 VECTORS = 64
 """Number of complete vectors in a unit's buffer, at most."""
 
+ADDER = FloatAddParameters("fp32", flush_subnormals=True, stages=moment_reduction.ADD_STAGES)
+
 LATENCY = 1 + RESULT_CYCLES
 """Cycles from an element being read from the buffer to its result."""
 
@@ -252,11 +254,7 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
             vectors.o.ready.eq(finished),
         ]
         if moments is not None:
-            m.d.comb += [
-                moments.valid.eq(fire & ~is_softmax),
-                moments.x.eq(i.payload.x),
-                moments.last.eq(end),
-            ]
+            self._reduce_norm(m, moments, fire & ~is_softmax, end)
         with m.If(fire):
             m.d.sync += position.eq(Mux(end, 0, position + 1))
         with m.If(read):
@@ -266,14 +264,6 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
                 slot.eq(Mux(slot == p.vectors - 1, 0, slot + 1)),
                 dropping.eq(~i.payload.last),
             ]
-            if moments is not None:
-                # The command may change after its vector's last element, which accepts it: what the
-                # moments need later is copied here.
-                m.d.sync += [
-                    moments.rms.eq(command.payload.op == Operation.RMS_NORM),
-                    moments.inverse.eq(command.payload.inverse),
-                    moments.eps.eq(command.payload.eps),
-                ]
         with m.Elif(i.valid & i.payload.last):
             m.d.sync += dropping.eq(0)
         with m.If(finished):
@@ -294,6 +284,17 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
         flags = Cat(read, finished, vectors.o.payload.is_softmax, vectors.o.payload.cut)
         self._normalise(m, element, flags, softmax, moments, credits)
         return m
+
+    def _reduce_norm(self, m: Module, moments: MomentReduction, valid: Value, end: Signal) -> None:
+        """A norm's elements, and of its command what is needed after it has been accepted."""
+        command = self.command.payload
+        m.d.comb += [moments.valid.eq(valid), moments.x.eq(self.i.payload.x), moments.last.eq(end)]
+        with m.If(end):
+            m.d.sync += [
+                moments.rms.eq(command.op == Operation.RMS_NORM),
+                moments.inverse.eq(command.inverse),
+                moments.eps.eq(command.eps),
+            ]
 
     def _element(self, m: Module, fire: Signal, write_address: Value, read_address: Value) -> Value:
         """The buffer's element, a cycle after its address: | slot | position |."""
@@ -318,19 +319,15 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
         may_begin, begun
             The buffer has room for the vector that is offered; its first element has been accepted.
         norm
-            The oldest vector in the buffer is a norm.
+            The buffer's oldest vector is one.
         ended, finished
-            The end of a softmax's and of a norm's reduction, None without norms; a vector's last
-            element is read.
-        has_credit
-            An element may be read.
-        collecting, read
-            What the phases ask for: elements from the input, and from the buffer.
+            A softmax's and a norm's (or None) reduction ends; a vector's last element is read.
+        has_credit, collecting, read
+            An element may be read; the phases ask for one from the input, and from the buffer.
         """
         of_softmax, of_norm = ended
-        reduced = Signal(
-            range(self.parameters.vectors + 1)
-        )  # vectors whose reduction has ended, and that are not all read
+        # Vectors whose reduction has ended, and that are not all read.
+        reduced = Signal(range(self.parameters.vectors + 1))
         m.d.comb += read.eq(reduced.any() & has_credit)
         if of_norm is None:
             m.d.sync += reduced.eq(reduced + of_softmax - finished)
@@ -362,8 +359,7 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
             m.d.comb += unit.is_softmax.eq(delayed[DIFFERENCE_CYCLES][2])
         # An element is normalised with its vector's results, which wait in the reduction's queues
         # until its last one.
-        at_origin, at_sum = delayed[ORIGIN_CYCLES], delayed[SUM_CYCLES]
-        sums = softmax.sums.payload
+        at_origin, at_sum, sums = delayed[ORIGIN_CYCLES], delayed[SUM_CYCLES], softmax.sums.payload
         m.d.comb += [
             softmax.origins.ready.eq(at_origin[:3].all()),
             softmax.sums.ready.eq(at_sum[:3].all()),
@@ -373,12 +369,10 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
             QueueParameters(layout.size, credits.parameters.credits), shape=layout
         )
         wiring.connect(m, results.o, wiring.flipped(self.o))
-        # The last stage: flags of the vector with its result.
-        valid, last, is_softmax, cut = delayed[-1]
+        valid, last, is_softmax, cut = delayed[-1]  # go with the result
         flags = Cat(sums.undefined, sums.empty)
         softmax_undefined, none = delay(m, "sum_flags", flags, RESULT_CYCLES - SUM_CYCLES)
-        undefined = cut | softmax_undefined
-        empty = none
+        undefined, empty = cut | softmax_undefined, none
         if moments is not None:
             undefined = cut | Mux(is_softmax, softmax_undefined, moments.undefined)
             empty = is_softmax & none
@@ -393,15 +387,8 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
         ]
 
     def _differences(self, m: Module, unit, moments) -> None:
-        """An element's difference from the mean, by the adder that makes the moments.
-
-        They are complete before an element is read.
-        """
-        m.submodules.add = add = FloatAdd(
-            FloatAddParameters(
-                format="fp32", flush_subnormals=True, stages=moment_reduction.ADD_STAGES
-            )
-        )
+        """An element less the mean, by the adder that made the moments before."""
+        m.submodules.add = add = FloatAdd(ADDER)
         m.d.comb += [
             add.a.eq(Mux(moments.add_valid, moments.add_a, unit.x_fp32)),
             add.b.eq(Mux(moments.add_valid, moments.add_b, moments.mean)),
