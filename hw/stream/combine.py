@@ -119,3 +119,12 @@ def copy(to, of) -> list:
     names = {name for name, _ in given.shape()}
     shared = [name for name, _ in taken.shape() if name in names]
     return [Value.cast(to[name]).eq(Value.cast(of[name])) for name in shared]
+
+
+def pass_fields(m: Module, source, sink) -> None:
+    """Connect two streams whose payloads have fields of the same names, perhaps of other widths."""
+    m.d.comb += [
+        sink.valid.eq(source.valid),
+        source.ready.eq(sink.ready),
+        *copy(sink.payload, source.payload),
+    ]

@@ -13,6 +13,12 @@ def context_index(contexts: int):
     return index(max(1, (contexts - 1).bit_length()))
 
 
+def by_context(layout: data.StructLayout, contexts: int) -> data.StructLayout:
+    """The `layout` with a ``context`` of so many."""
+    fields = {name: field.shape for name, field in layout}
+    return data.StructLayout(fields | {"context": context_index(contexts)})
+
+
 class ContextMemory(Component[None]):
     """A word for each context, 0 after a reset; any number beyond the last context reads 0, too.
 

@@ -1,6 +1,6 @@
 """The work of VEDA's core, for its formula of cycles."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class StepWork(NamedTuple):
@@ -46,6 +46,23 @@ class ProductWork(NamedTuple):
     vectors: int
     blocks: int
     norm: bool
+
+
+class MovedWork(NamedTuple):
+    """Work before which a context's state is moved.
+
+    work
+        A :class:`StepWork`, an :class:`OverflowWork`, or None for another refused command.
+    old, stored
+        The context whose state is written first, and its slots used; None if there is none.
+    fetched
+        Slots used of the context whose state is read; None if it has none in the memory.
+    """
+
+    work: Any
+    old: int | None
+    stored: int | None
+    fetched: int | None
 
 
 class OverflowWork(NamedTuple):

@@ -9,8 +9,9 @@ from amaranth.lib import data, memory
 from hw.component import Component
 from hw.layout import FLAG, index
 from hw.parameters import Parameters, require
-from hw.ports import Ports, stream_in, stream_out
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.veda.context_memory import ContextMemory, context_index
+from hw.veda.place_memory import PlaceMemory, PlaceWords, access_layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,12 +25,15 @@ class RowMapParameters(Parameters):
         Number of caches, each with a separate map; see :class:`RowMap`.
     tag_bits
         Bits that accompany an address, passed unchanged.
+    moved
+        Whether contexts are places whose maps are moved to a memory and back.
     """
 
     capacity: int = 256
     region_bits: int = 3
     tag_bits: int = 5
     contexts: int = 1
+    moved: bool = False
 
     def __post_init__(self):
         power = self.capacity >= 2 and self.capacity & (self.capacity - 1) == 0
@@ -103,22 +107,38 @@ class RowMap(Component[RowMapParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         layout = p.address_layout
+        state = data.StructLayout({"row": p.slot_bits, "used": range(p.capacity + 1)})
+        moved = {
+            "access": wire_in(access_layout(p.contexts, p.capacity), "Of the mover."),
+            "given": wire_in(state, "Row of the slot, number of slots used."),
+            "kept": wire_out(state, "The same, of the place of `access`."),
+            "changing": wire_out(1, "Slots swap rows."),
+        }
         return {
             "change": stream_in(
                 p.change_layout, "Changes of the map. They do not affect look-ups accepted before."
             ),
             "i": stream_in(layout, "Addresses by slot."),
             "o": stream_out(layout, "The same by row: the field ``slot`` is the row."),
+            **(moved if p.moved else {}),
         }
 
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
         change, i, o = self.change, self.i, self.o
-        m.submodules.rows = rows = memory.Memory(
-            shape=unsigned(p.slot_bits), depth=p.capacity << p.context_bits, init=[]
+        m.submodules.rows = rows = (
+            PlaceMemory(p.contexts, p.capacity, unsigned(p.slot_bits))
+            if p.moved
+            else memory.Memory(
+                shape=unsigned(p.slot_bits), depth=p.capacity << p.context_bits, init=[]
+            )
         )
-        m.submodules.used = used = ContextMemory(p.contexts, range(p.capacity + 1))
+        m.submodules.used = used = (
+            PlaceWords(p.contexts, p.capacity, range(p.capacity + 1))
+            if p.moved
+            else ContextMemory(p.contexts, range(p.capacity + 1))
+        )
         read, write = rows.read_port(), rows.write_port()
 
         # A slot gets the row of its own number when it is used first; later evictions permute rows
@@ -147,7 +167,7 @@ class RowMap(Component[RowMapParameters]):
         slot, last = (
             Cat(of, swapped.context[: p.context_bits]) for of in (swapped.slot, swapped.last)
         )
-        with m.FSM(name="phase"):
+        with m.FSM(name="phase") as phase:
             with m.State("LOOK_UP"):
                 m.d.comb += [
                     # A change waits until the last looked-up row has left, since a read for the
@@ -179,6 +199,14 @@ class RowMap(Component[RowMapParameters]):
             with m.State("WRITE_LAST"):
                 m.d.comb += [write.en.eq(1), write.addr.eq(last), write.data.eq(row)]
                 m.next = "LOOK_UP"
+        if p.moved:
+            for part, field in ((rows, "row"), (used, "used")):
+                m.d.comb += [
+                    part.access.eq(self.access),
+                    part.given.eq(self.given[field]),
+                    self.kept[field].eq(part.kept),
+                ]
+            m.d.comb += self.changing.eq(~phase.ongoing("LOOK_UP"))
         with m.If(i.ready):
             m.d.sync += [
                 o.valid.eq(i.valid),

@@ -17,6 +17,7 @@ from hw.stream.combine import copy, fork, join, merge
 from hw.stream.queue import Queue, QueueParameters
 from hw.stream.sequential_reader import SequentialReaderParameters
 from hw.veda.context_memory import ContextMemory
+from hw.veda.place_memory import PlaceWords, access_layout
 from hw.veda.row_map import RowMap, RowMapParameters
 from hw.veda.voting_engine import VotingEngineParameters
 
@@ -37,6 +38,8 @@ class SchedulerParameters(Parameters):
         Number of sequences, each with its rows, counts and length.
     block
         Number of tokens of a step, at most; several are a block of a prompt.
+    moved
+        Whether contexts are places whose state is moved to a memory and back.
     """
 
     kv_heads: int = 3
@@ -48,6 +51,7 @@ class SchedulerParameters(Parameters):
     parallel: int = 1
     contexts: int = 1
     block: int = 1
+    moved: bool = False
 
     def __post_init__(self):
         _ = self.order, self.voting, self.map, self.reader  # built here, as each checks its own
@@ -84,12 +88,14 @@ class SchedulerParameters(Parameters):
         """Parameters of the row map. A tag is | write | the reader's tag |."""
         region_bits = (self.contexts - 1).bit_length() + self.order.head_bits + 1
         tag_bits = (2 * self.depth - 1).bit_length()
-        return RowMapParameters(self.capacity, region_bits, tag_bits, self.contexts)
+        return RowMapParameters(
+            self.capacity, region_bits, tag_bits, self.contexts, moved=self.moved
+        )
 
     @property
-    def cached_rows(self) -> int:
-        """Number of rows of the caches of all contexts."""
-        return self.contexts << self.order.head_bits + 1 + self.map.slot_bits
+    def region_bits(self) -> int:
+        """Bits of a row's address below its context."""
+        return self.order.head_bits + 1 + self.map.slot_bits
 
     @property
     def address_width(self) -> int:
@@ -141,6 +147,40 @@ class SchedulerParameters(Parameters):
         return data.StructLayout(fields)
 
 
+def scheduler_ports(p: SchedulerParameters) -> Ports:
+    """Ports of a :class:`Scheduler`."""
+    meaning = "`refused` does not depend on steps that have not been reported."
+    settled = {"settled": wire_out(1, meaning)} if p.block > 1 else {}
+    slots = count(range(p.capacity + 1))
+    state = data.StructLayout(
+        {"row": index(p.map.slot_bits), "used": slots, "length": slots}
+    )
+    moved = {
+        "access": wire_in(access_layout(p.contexts, p.capacity), "Of the mover."),
+        "given": wire_in(state, "Row of the slot; slots used, and live slots."),
+        "kept": wire_out(state, "The same, of the place of `access`."),
+        "held": wire_out(p.contexts, "Places that must not be moved: a step's, or all."),
+    }
+    return {
+        "command": stream_in(p.command_layout, "Steps."),
+        "refuse": wire_in(1, "The command that is offered is to be refused."),
+        "refused": wire_out(1, "The command that is offered is refused."),
+        **settled,
+        "reading": wire_out(1, "Runs of a step have not been accepted."),
+        "vote_command": stream_out(p.voting.command_layout, "To the voting engine."),
+        "vote_report": stream_in(p.voting.report_layout, "From the voting engine."),
+        "report": stream_out(p.report_layout, "The same, for the user, and refused commands."),
+        "run": stream_out(
+            run_layout(p.reader, p.parallel, p.block),
+            "Runs of slots for the reader to read, of K and V.",
+        ),
+        "lookup": stream_in(p.reader.memory().read_layout, "The reader's requests, by slot."),
+        "request": stream_out(p.request_layout, "Rows to write and to read."),
+        "use": stream_out(p.use_layout, "What each run is."),
+        **(moved if p.moved else {}),
+    }
+
+
 class Scheduler(Component[SchedulerParameters]):
     """The order of a step: write the new rows, read all rows for each head, evict.
 
@@ -178,26 +218,7 @@ class Scheduler(Component[SchedulerParameters]):
     """
 
     def ports(self) -> Ports:
-        p = self.parameters
-        meaning = "`refused` does not depend on steps that have not been reported."
-        settled = {"settled": wire_out(1, meaning)} if p.block > 1 else {}
-        return {
-            "command": stream_in(p.command_layout, "Steps."),
-            "refuse": wire_in(1, "The command that is offered is to be refused."),
-            "refused": wire_out(1, "The command that is offered is refused."),
-            **settled,
-            "reading": wire_out(1, "Runs of a step have not been accepted."),
-            "vote_command": stream_out(p.voting.command_layout, "To the voting engine."),
-            "vote_report": stream_in(p.voting.report_layout, "From the voting engine."),
-            "report": stream_out(p.report_layout, "The same, for the user, and refused commands."),
-            "run": stream_out(
-                run_layout(p.reader, p.parallel, p.block),
-                "Runs of slots for the reader to read, of K and V.",
-            ),
-            "lookup": stream_in(p.reader.memory().read_layout, "The reader's requests, by slot."),
-            "request": stream_out(p.request_layout, "Rows to write and to read."),
-            "use": stream_out(p.use_layout, "What each run is."),
-        }
+        return scheduler_ports(self.parameters)
 
     def elaborate(self, platform):
         m = Module()
@@ -208,7 +229,11 @@ class Scheduler(Component[SchedulerParameters]):
         # Commands that the voting engine has not accepted: it may still count another step's votes.
         size = QueueParameters(depth=1)
         m.submodules.votes = votes = Queue(size, shape=p.voting.command_layout)
-        m.submodules.lengths = lengths = ContextMemory(p.contexts, range(p.capacity + 1))
+        m.submodules.lengths = lengths = (
+            PlaceWords(p.contexts, p.capacity, range(p.capacity + 1))
+            if p.moved
+            else ContextMemory(p.contexts, range(p.capacity + 1))
+        )
         length = Signal(range(p.capacity + 1))  # live slots of the context whose rows are read
         context = Signal.like(command.payload.context)
         joining = Signal(range(p.block + 1))  # new tokens that have no slot yet
@@ -267,6 +292,19 @@ class Scheduler(Component[SchedulerParameters]):
             lengths.write.word.eq(ended.length),
         ]
         self._look_up(m, rows, sequence, joining, length, context)
+        if p.moved:
+            m.d.comb += [
+                rows.access.eq(self.access),
+                lengths.access.eq(self.access),
+                *copy(rows.given, self.given),
+                lengths.given.eq(self.given.length),
+                *copy(self.kept, rows.kept),
+                self.kept.length.eq(lengths.kept),
+                # A refused command's report reads the length of its place.
+                self.held.eq(busy | sequence.error.replicate(p.contexts)),
+            ]
+            with m.If(rows.changing):  # slots may swap after the report
+                m.d.comb += self.held.eq(~0)
         return m
 
     def _overflows(self, m: Module, sequence: StepSequence, length, free) -> Value:

@@ -8,10 +8,11 @@ from hw.attention.decode_core import DecodeCore
 from hw.attention.row_port import RowPort
 from hw.attention.row_reader import RUNS, RowReader, run_layout
 from hw.ports import Ports, stream_in
-from hw.stream.combine import join, route
+from hw.stream.combine import copy, join, merge, pass_fields, route
 from hw.stream.queue import Queue, QueueParameters
 from hw.veda.compared_rows import ComparedRows
 from hw.veda.dispatcher import Dispatcher, DispatcherLayouts
+from hw.veda.placed_scheduler import PlacedScheduler
 from hw.veda.scheduler import Scheduler
 from hw.veda.vector_feed import VectorFeed
 from hw.veda.veda_core_parameters import VedaCoreParameters
@@ -116,27 +117,33 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
-        m.submodules.scheduler = schedule = Scheduler(p.schedule)
-        m.submodules.port = port = RowPort(p.memory)
+        # Both have the same streams by context; the first works in places whose state it moves.
+        m.submodules.scheduler = schedule = (
+            PlacedScheduler(p.mover, p.schedule, p.memory) if p.resident else Scheduler(p.schedule)
+        )
+        m.submodules.port = port = RowPort(p.reader.memory(p.row_layout))
         m.submodules.reader = reader = RowReader(p.reader, p.row_layout, p.times, p.block)
         m.submodules.attention = attention = ComparedRows(p.attention)
-        m.submodules.voting_engine = voting = VotingEngine(p.schedule.voting)
+        m.submodules.voting_engine = voting = VotingEngine(p.schedule.voting, p.resident > 0)
         # What the runs are whose rows are on their way.
         layout = attention.run.payload.shape()
         m.submodules.runs = runs = Queue(QueueParameters(depth=RUNS), shape=layout)
 
-        inputs = (
+        inputs = [
             (self.kv, port.kv),
             (self.response, reader.response),
             (self.q, attention.q),
-        )
-        for outer, inner in inputs:
-            wiring.connect(m, wiring.flipped(outer), inner)
-        outputs = (
+        ]
+        outputs = [
             (schedule.report, self.report),
             (port.request, self.request),
             (attention.o, self.o),
-        )
+        ]
+        if p.resident:
+            del inputs[1], outputs[1]
+            self._share_memory(m, schedule, port, reader, voting)
+        for outer, inner in inputs:
+            wiring.connect(m, wiring.flipped(outer), inner)
         for inner, outer in outputs:
             wiring.connect(m, inner, wiring.flipped(outer))
         wiring.connect(m, schedule.vote_command, voting.command)
@@ -150,8 +157,10 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
             request = self._dispatch(m, schedule, reader, runs, attention)
         else:
             wiring.connect(m, wiring.flipped(self.command), schedule.command)
-            wiring.connect(m, schedule.run, reader.command)
-            wiring.connect(m, reader.request, schedule.lookup)
+            # Addresses are narrower by place than by context.
+            connect = pass_fields if p.resident else wiring.connect
+            connect(m, schedule.run, reader.command)
+            connect(m, reader.request, schedule.lookup)
             wiring.connect(m, schedule.use, runs.i)
         # Writes wait for their data in `port`, reads do not; the order between them is the map's.
         route(m, request, request.payload.write, [port.read, port.write])
@@ -167,6 +176,24 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
         ]
         return m
 
+    def _share_memory(self, m: Module, schedule, port, reader, voting) -> None:
+        """The memory's port for rows of state, too; the voting engine's part of the state."""
+        p, response = self.parameters, self.response
+        # State goes first: a context's job waits for few rows, with many cycles between them.
+        moving = merge(m, schedule.state_request, port.request, self.request)
+        with m.If(moving):
+            m.d.comb += copy(self.request.payload, schedule.state_request.payload)
+        with m.Else():
+            m.d.comb += copy(self.request.payload, port.request.payload)
+        of_state = response.payload.tag == p.depth
+        route(m, response, of_state, [reader.response, schedule.state_response])
+        m.d.comb += [
+            schedule.state_response.payload.eq(response.payload.data),
+            voting.access.eq(schedule.access),
+            *copy(voting.given, schedule.given),
+            schedule.kept.eq(voting.kept),
+        ]
+
     def _dispatch(self, m: Module, schedule, reader, runs, attention):
         """Products beside steps; returns all requests."""
         p = self.parameters
@@ -175,9 +202,9 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
             p.command_layout,
             run_layout(p.reader, p.times, p.block),
             runs.i.payload.shape(),
-            p.memory,
+            p.reader.memory(p.row_layout),
         )
-        turns, cached = p.attention.turns, p.schedule.cached_rows
+        turns, cached = p.attention.turns, p.cached_rows
         m.submodules.dispatcher = jobs = Dispatcher(p.product, layouts, cached, turns)
         m.submodules.feed = feed = VectorFeed(p.product.feed)
         for outer, inner in ((self.command, jobs.command), (self.x, feed.x)):

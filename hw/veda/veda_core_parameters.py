@@ -15,12 +15,16 @@ from hw.attention.special_function_unit import (
     SpecialFunctionUnitParameters,
 )
 from hw.parameters import require
+from hw.layout import index
+from hw.stream.memory_port import MemoryPort
 from hw.stream.sequential_reader import SequentialReaderParameters
 from hw.veda.compared_rows import ComparedRowsParameters
-from hw.veda.core_work import OverflowWork, ProductWork, StepWork
+from hw.veda.context_memory import by_context
+from hw.veda.core_work import MovedWork, OverflowWork, ProductWork, StepWork
 from hw.veda.product_sequence import ProductParameters
 from hw.veda.row_map import RowMapParameters
 from hw.veda.scheduler import SchedulerParameters
+from hw.veda.state_mover import StateMoverParameters
 from hw.veda.tree_array import TreeArrayParameters
 
 TILE = 8
@@ -44,6 +48,10 @@ class VedaCoreParameters(DecodeParameters):
     contexts
         Number of caches, such as the layers of each sequence. Their rows are in the memory; counts
         of votes, lengths and maps are in the core.
+    resident
+        Number of contexts, from 2, whose state is in the core at a time; the others' is in the
+        memory, after the matrices' rows, and is fetched before a job. 0: all contexts' state is in
+        the core.
     vector
         Number of elements of a vector that a matrix is multiplied by, at most; 0: the core computes
         attention alone.
@@ -90,6 +98,7 @@ class VedaCoreParameters(DecodeParameters):
     normed: int = 0
     weights: int = 0
     block: int = 1
+    resident: int = 0
 
     def __post_init__(self):
         for name, known in (("dataflow", DATAFLOWS), ("scheduling", SCHEDULINGS)):
@@ -97,6 +106,7 @@ class VedaCoreParameters(DecodeParameters):
             require(value in known, f"{name} must be one of {', '.join(known)}", value)
         # Built here, as each checks its own.
         _ = self.array, self.schedule, self.softmax, self.product
+        _ = self.mover if self.resident else None
         require(self.array.lanes >= 2, "rows, columns and arrays must make 2 or more", self.rows)
         compared = self.dataflow != "flexible" or self.scheduling != "element_serial"
         rule = "parallel must be 1 with another dataflow or scheduling"
@@ -140,9 +150,33 @@ class VedaCoreParameters(DecodeParameters):
             self.position_bits,
             self.count_bits,
             self.parallel,
-            self.contexts,
+            self.resident or self.contexts,
             self.block,
+            moved=self.resident > 0,
         )
+
+    @cached_property
+    def mover(self) -> StateMoverParameters:
+        """Parameters of what moves contexts' state."""
+        return StateMoverParameters(
+            self.contexts,
+            self.resident,
+            self.capacity,
+            self.count_bits,
+            self.position_bits,
+            16 * self.d,
+            self.cached_rows + self.weights,
+        )
+
+    @property
+    def cached_rows(self) -> int:
+        """Number of rows of the caches of all contexts."""
+        return self.contexts << self.schedule.region_bits
+
+    @property
+    def state_rows(self) -> int:
+        """Number of rows of contexts' state in the memory, after the matrices'."""
+        return self.contexts * self.mover.rows if self.resident else 0
 
     @cached_property
     def softmax(self) -> SpecialFunctionUnitParameters:
@@ -156,8 +190,8 @@ class VedaCoreParameters(DecodeParameters):
 
     @property
     def address_width(self) -> int:
-        """Width of a row's address; matrices' rows follow the caches'."""
-        return (self.schedule.cached_rows + self.weights - 1).bit_length()
+        """Width of a row's address; matrices' rows follow the caches', then state."""
+        return (self.cached_rows + self.weights + self.state_rows - 1).bit_length()
 
     @cached_property
     def reader(self) -> SequentialReaderParameters:
@@ -218,11 +252,18 @@ class VedaCoreParameters(DecodeParameters):
         ready = 0  # when elements of the next product's vectors may enter the norm
         end = 0  # when the last head's result is offered
         fetched = self.FETCH_CYCLES + memory_latency + 1  # from a run to its first row
+        held: dict[int | None, int] = {}  # when a context's state may be moved
+        arrival = 0  # when the mover of state may see the next command
         for step in steps:
+            moved = 0  # when the step's context has a place
+            if isinstance(step, MovedWork):
+                moved = self._moved(step, max(arrival, held.get(step.old, 0)), memory_latency)
+                step = step.work
             if step is None or isinstance(step, OverflowWork):
                 known = 0 if step is None else free.get(step.context, 0)
-                error = max(idle, reported, known) + 1
+                error = max(idle, reported, known, moved) + 1
                 idle, end = error + 1, max(end, error)
+                arrival = error
                 continue
             if isinstance(step, ProductWork):
                 rows = self.array.outer_product(step.rows)
@@ -233,13 +274,14 @@ class VedaCoreParameters(DecodeParameters):
                 end, key = last + rows.result, last + rows.next_row
                 outer = last + step.rows - 1 + self.array.outer_end_cycles
                 idle += 2 + (step.blocks - 1) * self.requests(step)
+                arrival = idle
             else:
                 work = StepWork(*step)
                 slots, heads, group, votes, evictions, context = work
                 # The voting engine takes a command when it has reported the step before.
-                command = max(idle, free.get(context, 0), taken + 1)
+                command = max(idle, free.get(context, 0), taken + 1, moved)
                 taken = max(command, reported) + 1
-                offered = command + 1
+                offered = arrival = command + 1
                 # The tokens join when the map has done the last swap; then their rows are written.
                 tokens, lengths = work.tokens, list(work.lengths)
                 join = command + 1
@@ -258,13 +300,19 @@ class VedaCoreParameters(DecodeParameters):
                 counting = voting.step_cycles(slots, heads, votes, evictions)
                 counting -= 1 + tokens + heads * sum(lengths)
                 reported = times.last_row + counting
-                free[context] = reported + 1
+                free[context] = held[context] = reported + 1
                 if evictions:
                     swap = reported
+                    held[context] += RowMapParameters.SWAP_CYCLES
                 end = max(end, reported)
             if pause:
-                idle = offered = end + pause
+                idle = offered = arrival = end + pause
         return end + 1
+
+    def _moved(self, work: MovedWork, begin: int, memory_latency: int) -> int:
+        """When state has been moved, if its place is free at `begin`."""
+        store = 0 if work.stored is None else self.mover.store_cycles(work.stored)
+        return begin + 4 + store + self.mover.fetch_cycles(work.fetched, memory_latency)
 
     def _requests(self, lengths: Sequence[int], times: int) -> int:
         """Number of rows that a run requests, which comes with each of the lengths in turn."""
@@ -306,6 +354,8 @@ class VedaCoreParameters(DecodeParameters):
         changes of the map keep rows of the step before from being requested; vectors wait for the
         special function unit and for room.
         """
+        moves = [step for step in steps if isinstance(step, MovedWork)]
+        steps = [step.work if isinstance(step, MovedWork) else step for step in steps]
         work = [step for step in steps if step is not None]
         products = [step for step in work if isinstance(step, ProductWork)]
         attention = [step for step in work if isinstance(step, StepWork)]
@@ -316,7 +366,15 @@ class VedaCoreParameters(DecodeParameters):
         changes += sum(step.tokens - 1 for step in attention)
         norms = [step for step in products if step.norm]
         elements = sum(step.rows * step.vectors + 2 * self.READ_AHEAD for step in norms)
-        return self.READ_AHEAD * len(norms), writes + changes + elements
+        # A place waits for another's swap; rows of state and of steps wait for each other.
+        for move in moves:
+            moved = [slots for slots in (move.stored, move.fetched) if slots is not None]
+            # Beside products a job's vectors and turn wait for the move, and it for a step's votes.
+            changes += self.idle_bound * 2 if products else RowMapParameters.SWAP_CYCLES
+            changes += 2 * sum(map(self.mover.moved_rows, moved))
+        refused = len(moves) and len(steps) - len(attention) - len(products)
+        fewer = self.READ_AHEAD * (len(norms) + (len(moves) if products else 0)) + refused
+        return fewer, writes + changes + elements
 
     def rows_read(self, step: StepWork) -> int:
         """Number of rows that a step reads from the memory, of K and V."""
@@ -336,12 +394,20 @@ class VedaCoreParameters(DecodeParameters):
 
     @property
     def command_layout(self) -> data.StructLayout:
-        fields = {name: field.shape for name, field in self.schedule.command_layout}
+        step = by_context(self.schedule.command_layout, self.contexts)
+        fields = {name: field.shape for name, field in step}
         return data.StructLayout(fields | self.product.command_fields)
 
     @property
     def report_layout(self) -> data.StructLayout:
-        return self.schedule.report_layout
+        return by_context(self.schedule.report_layout, self.contexts)
+
+    @cached_property
+    def memory(self) -> MemoryPort:
+        # A tag more than the reader's is the mover's.
+        port = self.reader.memory(self.row_layout)
+        tag = index(range(self.depth + 1)) if self.resident else port.tag
+        return MemoryPort(tag, port.address_width, port.row)
 
     @property
     def output_layout(self) -> data.StructLayout:

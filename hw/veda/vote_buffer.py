@@ -6,6 +6,7 @@ from amaranth.lib import data, memory
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
 from hw.veda.context_memory import context_index
+from hw.veda.place_memory import PlaceMemory, access_layout
 
 
 class VoteBuffer(Component[None]):
@@ -32,18 +33,35 @@ class VoteBuffer(Component[None]):
         A score must have more bits than a count.
     contexts : int
         Number of caches, each with its rows.
+    moved : bool
+        Whether contexts are places whose rows are moved to a memory and back.
     """
 
     def __init__(
-        self, slots: int, count_bits: int, position_bits: int, score_bits: int, contexts: int = 1
+        self,
+        slots: int,
+        count_bits: int,
+        position_bits: int,
+        score_bits: int,
+        contexts: int = 1,
+        moved: bool = False,
     ):
-        self._slots, self._contexts = slots, contexts
+        self._slots, self._contexts, self._moved = slots, contexts, moved
         self._count_bits = count_bits
         self._position_bits = position_bits
         self._score_bits = score_bits
         super().__init__()
 
+    @property
+    def _row(self) -> data.StructLayout:
+        return data.StructLayout({"count": self._count_bits, "position": self._position_bits})
+
     def ports(self) -> Ports:
+        moved = {
+            "access": wire_in(access_layout(self._contexts, self._slots), "Of the mover."),
+            "given": wire_in(self._row, "The row that `access` writes."),
+            "kept": wire_out(self._row, "The row that `access` has read."),
+        }
         best = data.StructLayout({"slot": range(self._slots), "position": self._position_bits})
         return {
             "context": wire_in(
@@ -74,14 +92,25 @@ class VoteBuffer(Component[None]):
             "token": wire_in(self._position_bits),
             "best": wire_out(best, "Row with the least key."),
             "busy": wire_out(1, "A row was read and not compared yet."),
+            **(moved if self._moved else {}),
         }
 
     def elaborate(self, platform):
         m = Module()
-        row = data.StructLayout({"count": self._count_bits, "position": self._position_bits})
+        row = self._row
         context_bits, slot_bits = (n.bit_length() for n in (self._contexts - 1, self._slots - 1))
         depth = self._contexts << slot_bits if context_bits else self._slots
-        m.submodules.rows = rows = memory.Memory(shape=row, depth=depth, init=[])
+        m.submodules.rows = rows = (
+            PlaceMemory(self._contexts, self._slots, row)
+            if self._moved
+            else memory.Memory(shape=row, depth=depth, init=[])
+        )
+        if self._moved:
+            m.d.comb += [
+                rows.access.eq(self.access),
+                rows.given.eq(self.given),
+                self.kept.eq(rows.kept),
+            ]
         context = self.context[:context_bits]
         read_port, write_port = rows.read_port(), rows.write_port()
         best = self.best

@@ -6,8 +6,9 @@ from amaranth.lib import data
 from hw.arith.float_format import FP16
 from hw.attention.probability import FRACTION, fixed, is_probability
 from hw.component import Component
-from hw.ports import Ports, stream_in, stream_out
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.veda.context_memory import ContextMemory
+from hw.veda.place_memory import PlaceWords, access_layout
 from hw.veda.vote_buffer import VoteBuffer
 from hw.veda.vote_fifo import VoteFifo
 from hw.veda.vote_threshold import VoteThreshold
@@ -66,6 +67,12 @@ class VotingEngine(Component[VotingEngineParameters]):
     rounding never decides a vote. The counts of all contexts are kept on the chip; steps of
     different contexts come in any order, and a sequence goes on where its last step ended.
 
+    Parameters
+    ----------
+    parameters : :class:`VotingEngineParameters`
+    moved : bool
+        Whether contexts are places whose state is moved to a memory and back.
+
     Examples
     --------
     >>> from hw.veda.voting_engine import VotingEngine, VotingEngineParameters
@@ -81,12 +88,22 @@ class VotingEngine(Component[VotingEngineParameters]):
     summary = "Votes of every token against rows of the cache, and which row is evicted"
     source = "VEDA, sections III and V"
 
+    def __init__(self, parameters: VotingEngineParameters, moved: bool = False):
+        self._moved = moved
+        super().__init__(parameters)
+
     def ports(self) -> Ports:
         p = self.parameters
+        moved = {
+            "access": wire_in(access_layout(p.contexts, p.capacity), "Of the mover."),
+            "given": wire_in(p.state_layout, "State of the slot, or of the sequence."),
+            "kept": wire_out(p.state_layout, "The same, of the place of `access`."),
+        }
         return {
             "command": stream_in(p.command_layout, "What to do with the probabilities of a step."),
             "i": stream_in(FP16, "Probabilities."),
             "o": stream_out(p.report_layout, "Reports."),
+            **(moved if self._moved else {}),
         }
 
     def elaborate(self, platform):
@@ -97,10 +114,14 @@ class VotingEngine(Component[VotingEngineParameters]):
         scores = p.block << (p.capacity - 1).bit_length() if p.block > 1 else p.capacity
         m.submodules.fifo = fifo = VoteFifo(scores, FRACTION + 1, score_bits)
         m.submodules.buffer = buffer = VoteBuffer(
-            p.capacity, p.count_bits, p.position_bits, score_bits, p.contexts
+            p.capacity, p.count_bits, p.position_bits, score_bits, p.contexts, self._moved
         )
         sequence = data.StructLayout({"length": range(p.capacity + 1), "token": p.position_bits})
-        m.submodules.sequences = sequences = ContextMemory(p.contexts, sequence)
+        m.submodules.sequences = sequences = (
+            PlaceWords(p.contexts, p.capacity, sequence)
+            if self._moved
+            else ContextMemory(p.contexts, sequence)
+        )
         m.submodules.threshold = threshold = VoteThreshold(p.threshold)
         r = VotingStep(p.command_layout, p.capacity, p.heads, p.position_bits, p.block)
         m.d.comb += [
@@ -132,6 +153,9 @@ class VotingEngine(Component[VotingEngineParameters]):
             sequences.write.word.length.eq(r.length),
             sequences.write.word.token.eq(r.token),
         ]
+        if self._moved:
+            self._move(m, buffer, ("count", "position"))
+            self._move(m, sequences, ("length", "token"))
         self._report(m, r, buffer)
         if p.block > 1:
             self._block(m, r, fifo, threshold)
@@ -145,6 +169,15 @@ class VotingEngine(Component[VotingEngineParameters]):
             self._evict(m, r, buffer, sequences)
         m.d.comb += buffer.last.eq(r.length)
         return m
+
+    def _move(self, m: Module, part, names: tuple[str, ...]) -> None:
+        """The mover's access to a part that holds these fields of the state."""
+        m.d.comb += part.access.eq(self.access)
+        for name in names:
+            m.d.comb += [
+                part.given[name].eq(self.given[name]),
+                self.kept[name].eq(part.kept[name]),
+            ]
 
     def _report(self, m: Module, r: VotingStep, buffer: VoteBuffer) -> None:
         """What the step did.

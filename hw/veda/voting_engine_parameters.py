@@ -118,6 +118,13 @@ class VotingEngineParameters(Parameters):
         return cycles
 
     @cached_property
+    def state_layout(self) -> data.StructLayout:
+        """A slot's ``count`` and ``position``; ``length`` and next ``token`` of a sequence."""
+        slot = {"count": self.count_bits, "position": self.position_bits}
+        sequence = {"length": range(self.capacity + 1), "token": self.position_bits}
+        return data.StructLayout(slot | sequence)
+
+    @cached_property
     def command_layout(self) -> data.StructLayout:
         """What a step does.
 

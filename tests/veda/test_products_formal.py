@@ -130,7 +130,7 @@ def dispatcher() -> Dispatcher:
     use = ComparedRows(p.attention).run.payload.shape()
     run = run_layout(p.reader, p.times)
     layouts = DispatcherLayouts(Scheduler(p.schedule), p.command_layout, run, use, p.memory)
-    return Dispatcher(p.product, layouts, p.schedule.cached_rows, p.attention.turns)
+    return Dispatcher(p.product, layouts, p.cached_rows, p.attention.turns)
 
 
 OUTPUTS = ["step", "job", "turn", "run", "use", "step_lookup", "request"]

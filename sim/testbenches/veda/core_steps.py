@@ -8,10 +8,11 @@ import numpy as np
 
 from golden.arith.formats import to_bits
 from golden.attention.decode_core import StepResult
+from golden.veda.state_places import StatePlaces, state_words
 from golden.veda.veda_core import VedaCore
 from golden.veda.voting_engine import VoteReport
 from hw.arith.float_format import FP16
-from hw.veda.core_work import OverflowWork, ProductWork, StepWork
+from hw.veda.core_work import MovedWork, OverflowWork, ProductWork, StepWork
 from hw.veda.veda_core_parameters import VedaCoreParameters
 from sim.core.stimulus import Stimulus
 from sim.core.streams import Streams
@@ -25,6 +26,8 @@ class Steps(DecodeBench[VedaCoreParameters]):
         Positions of the context's slots after each step.
     weights
         ``float16[weights, d]``: rows of matrices in the memory.
+    state_rows
+        Rows of contexts' state written and read.
     """
 
     def __init__(self, parameters: VedaCoreParameters):
@@ -49,6 +52,12 @@ class Steps(DecodeBench[VedaCoreParameters]):
         self._rows: list[list[int]] = [[] for _ in range(p.contexts)]
         shape = (p.contexts, 1 << p.order.head_bits, 2, p.capacity, p.d)
         self._written = np.zeros(shape, np.float16)
+        # State of contexts in the memory, and what is moved before the next command.
+        self._places = StatePlaces(p.resident) if p.resident else None
+        rows = p.mover.rows if p.resident else 0
+        self._state = np.zeros((p.contexts, rows, p.d), np.uint16)
+        self._move: MovedWork | None = None
+        self.state_rows = [0, 0]
 
     def length(self, restart: bool, context: int = 0) -> int:
         """Slots of the context's next step, the new one included."""
@@ -62,7 +71,37 @@ class Steps(DecodeBench[VedaCoreParameters]):
         fits = p.schedule.order.fits(len(q), group, tokens) and context < p.contexts
         if result.refused and fits:
             self.work[-1] = OverflowWork(context)
+        self._add_move()
         return result
+
+    def _move_state(self, context: int) -> None:
+        """Before a command for the `context`: its state gets a place in the core."""
+        p, self._move = self.parameters, None
+        move = self._places.command(context) if self._places and context < p.contexts else None
+        if move is None:
+            return
+        stored = fetched = None
+        if move.old is not None:
+            cache, rows = self.core.contexts[move.old], self._rows[move.old]
+            engine, widths = cache.engine, [field.width for _, field in p.mover.slot_layout]
+            words = state_words(
+                (cache.length, engine.tokens % (1 << p.position_bits)),
+                (rows, engine.counts, engine.positions),
+                tuple(widths),
+                16 * p.d,
+            )
+            self._state[move.old, : len(words)] = words
+            self.state_rows[0] += len(words)
+            stored = len(rows)
+        if move.stored:
+            fetched = len(self._rows[context])
+            self.state_rows[1] += p.mover.moved_rows(fetched)
+        self._move = MovedWork(None, move.old, stored, fetched)
+
+    def _add_move(self) -> None:
+        if self._move is not None:
+            self.work[-1] = self._move._replace(work=self.work[-1])
+            self._move = None
 
     def add_refused(self, heads: int, group: int, **command: Any) -> StepResult:
         """A command that does not fit; ``tokens`` of it, if that is why."""
@@ -76,6 +115,7 @@ class Steps(DecodeBench[VedaCoreParameters]):
 
     def model_step(self, q, k, v, group: int, **command: Any) -> StepResult:
         context = command.get("context", 0)
+        self._move_state(context)
         vote = command.pop("vote")
         command.pop("tokens", None)
         result = self.core.step(q, k, v, group=group, vote_cast=vote, **command)
@@ -112,8 +152,9 @@ class Steps(DecodeBench[VedaCoreParameters]):
 
     def stored(self) -> np.ndarray:
         p = self.parameters
-        if p.vector:  # rows of matrices follow
-            return np.concatenate([self._written.reshape(-1, p.d), self.weights])
+        if p.vector or p.resident:  # rows of matrices follow, and of contexts' state
+            state = self._state.view(np.float16).reshape(-1, p.d)
+            return np.concatenate([self._written.reshape(-1, p.d), self.weights, state])
         # There are no rows after the last kv head's of the last context.
         heads = self._written.reshape(-1, 2, p.capacity, p.d)
         return heads[: ((p.contexts - 1) << p.order.head_bits) + p.kv_heads]
@@ -121,7 +162,8 @@ class Steps(DecodeBench[VedaCoreParameters]):
     def initial(self, rows: int) -> np.ndarray:
         found = super().initial(rows)
         if len(self.weights):  # as `packed_rows` packs them, but these may be very many
-            found[-len(self.weights) :] = self.weights.view(np.uint32)
+            first = self.parameters.cached_rows
+            found[first : first + len(self.weights)] = self.weights.view(np.uint32)
         return found
 
     def stimulus(self, notes: list[str], since: int = 0, memory: bool = True) -> Stimulus:
@@ -163,10 +205,12 @@ class Steps(DecodeBench[VedaCoreParameters]):
     def add_refused_product(self, rows: int, vectors: int, blocks: int, norm: bool) -> None:
         """A product that does not fit; it is reported as context 0's, and has no elements."""
         number, length = len(self.results), self.core.contexts[0].length
+        self._move_state(0)
         report = VoteReport(False, 0, 0, length, False, True, error=True)
         moments = (np.float32(1), np.float32(1)) if norm else None
         offer_product(self._inputs, number, self.parameters, (rows, vectors, blocks), 0, moments)
         self.work.append(None)
+        self._add_move()
         fields = {name: [getattr(report, name)] for name, _ in self.parameters.report_layout}
         self._outputs.add("report", number, fields)
         self.results.append(StepResult.refusal(self.parameters.d, report))
@@ -195,6 +239,6 @@ def offer_product(
     fields: dict[str, Any] = dict.fromkeys(inputs.fields("command"), 0)
     inverse, eps = (int(to_bits(value)) for value in norm or np.zeros(2, np.float32))
     fields |= dict(zip(("rows", "vectors", "blocks"), shape, strict=True))
-    fields |= {"product": 1, "address": p.schedule.cached_rows + first}
+    fields |= {"product": 1, "address": p.cached_rows + first}
     fields |= {"norm": int(norm is not None), "inverse": inverse, "eps": eps}
     inputs.add("command", number, fields)
