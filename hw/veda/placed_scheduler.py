@@ -52,7 +52,9 @@ class PlacedScheduler(Component[StateMoverParameters]):
             "command": stream_in(by_context(schedule.command_layout, p.contexts), "Steps."),
             "report": stream_out(by_context(schedule.report_layout, p.contexts), "Reports."),
             "request": stream_out(request, "Rows to write and to read."),
-            "access": wire_out(access_layout(p.places, p.capacity), "To the voting engine's state."),
+            "access": wire_out(
+                access_layout(p.places, p.capacity), "To the voting engine's state."
+            ),
             "given": wire_out(votes, "State for it."),
             "kept": wire_in(votes, "Its state."),
             "state_request": stream_out(self._memory.request_layout, "Rows of state."),

@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import cached_property
+from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, memory
@@ -127,18 +128,20 @@ class RowMap(Component[RowMapParameters]):
         m = Module()
         p = self.parameters
         change, i, o = self.change, self.i, self.o
-        m.submodules.rows = rows = (
+        rows: Any = (
             PlaceMemory(p.contexts, p.capacity, unsigned(p.slot_bits))
             if p.moved
             else memory.Memory(
                 shape=unsigned(p.slot_bits), depth=p.capacity << p.context_bits, init=[]
             )
         )
-        m.submodules.used = used = (
+        m.submodules.rows = rows
+        used: Any = (
             PlaceWords(p.contexts, p.capacity, range(p.capacity + 1))
             if p.moved
             else ContextMemory(p.contexts, range(p.capacity + 1))
         )
+        m.submodules.used = used
         read, write = rows.read_port(), rows.write_port()
 
         # A slot gets the row of its own number when it is used first; later evictions permute rows

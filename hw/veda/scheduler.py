@@ -152,9 +152,7 @@ def scheduler_ports(p: SchedulerParameters) -> Ports:
     meaning = "`refused` does not depend on steps that have not been reported."
     settled = {"settled": wire_out(1, meaning)} if p.block > 1 else {}
     slots = count(range(p.capacity + 1))
-    state = data.StructLayout(
-        {"row": index(p.map.slot_bits), "used": slots, "length": slots}
-    )
+    state = data.StructLayout({"row": index(p.map.slot_bits), "used": slots, "length": slots})
     moved = {
         "access": wire_in(access_layout(p.contexts, p.capacity), "Of the mover."),
         "given": wire_in(state, "Row of the slot; slots used, and live slots."),

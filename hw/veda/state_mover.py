@@ -39,18 +39,19 @@ class StateMoverParameters(Parameters):
     first_row: int
 
     def __post_init__(self):
-        rule = f"resident must be 0, or 2 to the contexts, {self.contexts}"
-        require(2 <= self.places <= self.contexts, rule, self.places)
         widest = max(Shape.cast(part).width for part in (self.slot_layout, self.head_layout))
         rule = f"resident must be 0 where a row has fewer than {widest} bits"
         require(self.row_bits >= widest, rule, self.places)
 
+    @property
+    def slot_bits(self) -> int:
+        return (self.capacity - 1).bit_length()
+
     @cached_property
     def slot_layout(self) -> data.StructLayout:
         """State of a slot: its ``row``, the ``count`` of votes, the token's ``position``."""
-        bits = (self.capacity - 1).bit_length()
         return data.StructLayout(
-            {"row": bits, "count": self.count_bits, "position": self.position_bits}
+            {"row": self.slot_bits, "count": self.count_bits, "position": self.position_bits}
         )
 
     @cached_property
@@ -128,7 +129,9 @@ class StateMover(Component[StateMoverParameters]):
 
     def ports(self) -> Ports:
         p = self.parameters
-        state = {name: field.shape for part in (p.slot_layout, p.head_layout) for name, field in part}
+        state = {
+            name: field.shape for part in (p.slot_layout, p.head_layout) for name, field in part
+        }
         names = data.ArrayLayout(context_index(p.contexts), p.places)
         return {
             "command": stream_in(self._command, "Commands by context."),

@@ -1,5 +1,7 @@
 """A layer's attention with a cache whose rows are evicted by vote (VEDA, section V and Fig. 7)."""
 
+from typing import Any
+
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 
@@ -118,9 +120,10 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
         m = Module()
         p = self.parameters
         # Both have the same streams by context; the first works in places whose state it moves.
-        m.submodules.scheduler = schedule = (
+        schedule: Any = (
             PlacedScheduler(p.mover, p.schedule, p.memory) if p.resident else Scheduler(p.schedule)
         )
+        m.submodules.scheduler = schedule
         m.submodules.port = port = RowPort(p.reader.memory(p.row_layout))
         m.submodules.reader = reader = RowReader(p.reader, p.row_layout, p.times, p.block)
         m.submodules.attention = attention = ComparedRows(p.attention)

@@ -14,8 +14,8 @@ from hw.attention.special_function_unit import (
     Operation,
     SpecialFunctionUnitParameters,
 )
-from hw.parameters import require
 from hw.layout import index
+from hw.parameters import require
 from hw.stream.memory_port import MemoryPort
 from hw.stream.sequential_reader import SequentialReaderParameters
 from hw.veda.compared_rows import ComparedRowsParameters
@@ -104,6 +104,8 @@ class VedaCoreParameters(DecodeParameters):
         for name, known in (("dataflow", DATAFLOWS), ("scheduling", SCHEDULINGS)):
             value = getattr(self, name)
             require(value in known, f"{name} must be one of {', '.join(known)}", value)
+        rule = f"resident must be 0, or 2 to the contexts, {self.contexts}"
+        require(self.resident == 0 or 2 <= self.resident <= self.contexts, rule, self.resident)
         # Built here, as each checks its own.
         _ = self.array, self.schedule, self.softmax, self.product
         _ = self.mover if self.resident else None

@@ -1,5 +1,7 @@
 """Vote counts and positions of the slots, and the search through them (VEDA, section V)."""
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory
 
@@ -100,11 +102,12 @@ class VoteBuffer(Component[None]):
         row = self._row
         context_bits, slot_bits = (n.bit_length() for n in (self._contexts - 1, self._slots - 1))
         depth = self._contexts << slot_bits if context_bits else self._slots
-        m.submodules.rows = rows = (
+        rows: Any = (
             PlaceMemory(self._contexts, self._slots, row)
             if self._moved
             else memory.Memory(shape=row, depth=depth, init=[])
         )
+        m.submodules.rows = rows
         if self._moved:
             m.d.comb += [
                 rows.access.eq(self.access),

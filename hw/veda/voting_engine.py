@@ -1,5 +1,7 @@
 """Votes against rows of the KV cache, and their eviction (VEDA, sections III and V)."""
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
@@ -117,11 +119,12 @@ class VotingEngine(Component[VotingEngineParameters]):
             p.capacity, p.count_bits, p.position_bits, score_bits, p.contexts, self._moved
         )
         sequence = data.StructLayout({"length": range(p.capacity + 1), "token": p.position_bits})
-        m.submodules.sequences = sequences = (
+        sequences: Any = (
             PlaceWords(p.contexts, p.capacity, sequence)
             if self._moved
             else ContextMemory(p.contexts, sequence)
         )
+        m.submodules.sequences = sequences
         m.submodules.threshold = threshold = VoteThreshold(p.threshold)
         r = VotingStep(p.command_layout, p.capacity, p.heads, p.position_bits, p.block)
         m.d.comb += [

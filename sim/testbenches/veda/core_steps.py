@@ -83,11 +83,11 @@ class Steps(DecodeBench[VedaCoreParameters]):
         stored = fetched = None
         if move.old is not None:
             cache, rows = self.core.contexts[move.old], self._rows[move.old]
-            engine, widths = cache.engine, [field.width for _, field in p.mover.slot_layout]
+            engine = cache.engine
             words = state_words(
                 (cache.length, engine.tokens % (1 << p.position_bits)),
                 (rows, engine.counts, engine.positions),
-                tuple(widths),
+                (p.mover.slot_bits, p.count_bits, p.position_bits),
                 16 * p.d,
             )
             self._state[move.old, : len(words)] = words
