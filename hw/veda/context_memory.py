@@ -14,7 +14,7 @@ def context_index(contexts: int):
 
 
 def by_context(layout: data.StructLayout, contexts: int) -> data.StructLayout:
-    """The `layout` with a ``context`` of so many."""
+    """The `layout` with a ``context`` out of `contexts`."""
     fields = {name: field.shape for name, field in layout}
     return data.StructLayout(fields | {"context": context_index(contexts)})
 

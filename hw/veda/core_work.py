@@ -54,7 +54,7 @@ class MovedWork(NamedTuple):
     work
         A :class:`StepWork`, an :class:`OverflowWork`, or None for another refused command.
     old, stored
-        The context whose state is written first, and its slots used; None if there is none.
+        The context whose state is written first, and its slots used; None where no context leaves.
     fetched
         Slots used of the context whose state is read; None if it has none in the memory.
     """

@@ -39,7 +39,7 @@ class PlaceWords(Component[None]):
             "context": wire_in(number, "Place to read."),
             "word": wire_out(self._shape, "Its word, in the same cycle."),
             "write": wire_in(write, "Word to write if ``valid``."),
-            "access": wire_in(access_layout(self._places, self._slots), "Of the mover."),
+            "access": wire_in(access_layout(self._places, self._slots), "The mover's."),
             "given": wire_in(self._shape, "The word that `access` loads."),
             "kept": wire_out(self._shape, "The word of the place of `access`, in the same cycle."),
         }
@@ -89,7 +89,7 @@ class PlaceMemory(Component[None]):
             "read": wire_in(data.StructLayout(fields), "Word to read."),
             "found": wire_out(self._shape, "The word that was read last."),
             "write": wire_in(data.StructLayout(fields | {"data": self._shape}), "Word to write."),
-            "access": wire_in(access_layout(self._places, self._slots), "Of the mover."),
+            "access": wire_in(access_layout(self._places, self._slots), "The mover's."),
             "given": wire_in(self._shape, "The word that `access` writes."),
             "kept": wire_out(self._shape, "The word that `access` has read."),
         }

@@ -110,7 +110,7 @@ class RowMap(Component[RowMapParameters]):
         layout = p.address_layout
         state = data.StructLayout({"row": p.slot_bits, "used": range(p.capacity + 1)})
         moved = {
-            "access": wire_in(access_layout(p.contexts, p.capacity), "Of the mover."),
+            "access": wire_in(access_layout(p.contexts, p.capacity), "The mover's."),
             "given": wire_in(state, "Row of the slot, number of slots used."),
             "kept": wire_out(state, "The same, of the place of `access`."),
             "changing": wire_out(1, "Slots swap rows."),

@@ -154,7 +154,7 @@ def scheduler_ports(p: SchedulerParameters) -> Ports:
     slots = count(range(p.capacity + 1))
     state = data.StructLayout({"row": index(p.map.slot_bits), "used": slots, "length": slots})
     moved = {
-        "access": wire_in(access_layout(p.contexts, p.capacity), "Of the mover."),
+        "access": wire_in(access_layout(p.contexts, p.capacity), "The mover's."),
         "given": wire_in(state, "Row of the slot; slots used, and live slots."),
         "kept": wire_out(state, "The same, of the place of `access`."),
         "held": wire_out(p.contexts, "Places that must not be moved: a step's, or all."),

@@ -12,6 +12,7 @@ from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.combine import copy
 from hw.stream.memory_port import MemoryPort
 from hw.veda.context_memory import context_index
+from hw.veda.core_work import MovedWork
 from hw.veda.place_memory import access_layout
 
 
@@ -72,6 +73,16 @@ class StateMoverParameters(Parameters):
     def moved_rows(self, used: int) -> int:
         """Rows written or read for a context with that number of slots ``used``."""
         return 1 + -(-used // self.slots_per_row)
+
+    def rows_of(self, work: MovedWork) -> int:
+        """Rows written and read."""
+        both = work.stored, work.fetched
+        return sum(self.moved_rows(used) for used in both if used is not None)
+
+    def cycles(self, work: MovedWork, latency: int) -> int:
+        """Cycles from a command offered, or its place free, to the command by place."""
+        store = 0 if work.stored is None else self.store_cycles(work.stored)
+        return 4 + store + self.fetch_cycles(work.fetched, latency)
 
     def store_cycles(self, used: int) -> int:
         """Cycles of a write-back, if no request waits."""

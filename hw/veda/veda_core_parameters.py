@@ -50,8 +50,7 @@ class VedaCoreParameters(DecodeParameters):
         of votes, lengths and maps are in the core.
     resident
         Number of contexts, from 2, whose state is in the core at a time; the others' is in the
-        memory, after the matrices' rows, and is fetched before a job. 0: all contexts' state is in
-        the core.
+        memory, after the matrices' rows. 0: the state of all is in the core.
     vector
         Number of elements of a vector that a matrix is multiplied by, at most; 0: the core computes
         attention alone.
@@ -107,8 +106,7 @@ class VedaCoreParameters(DecodeParameters):
         rule = f"resident must be 0, or 2 to the contexts, {self.contexts}"
         require(self.resident == 0 or 2 <= self.resident <= self.contexts, rule, self.resident)
         # Built here, as each checks its own.
-        _ = self.array, self.schedule, self.softmax, self.product
-        _ = self.mover if self.resident else None
+        _ = self.array, self.schedule, self.softmax, self.product, self.resident and self.mover
         require(self.array.lanes >= 2, "rows, columns and arrays must make 2 or more", self.rows)
         compared = self.dataflow != "flexible" or self.scheduling != "element_serial"
         rule = "parallel must be 1 with another dataflow or scheduling"
@@ -160,15 +158,9 @@ class VedaCoreParameters(DecodeParameters):
     @cached_property
     def mover(self) -> StateMoverParameters:
         """Parameters of what moves contexts' state."""
-        return StateMoverParameters(
-            self.contexts,
-            self.resident,
-            self.capacity,
-            self.count_bits,
-            self.position_bits,
-            16 * self.d,
-            self.cached_rows + self.weights,
-        )
+        sizes = self.capacity, self.count_bits, self.position_bits, 16 * self.d
+        first_row = self.cached_rows + self.weights
+        return StateMoverParameters(self.contexts, self.resident, *sizes, first_row)
 
     @property
     def cached_rows(self) -> int:
@@ -259,7 +251,8 @@ class VedaCoreParameters(DecodeParameters):
         for step in steps:
             moved = 0  # when the step's context has a place
             if isinstance(step, MovedWork):
-                moved = self._moved(step, max(arrival, held.get(step.old, 0)), memory_latency)
+                moved = max(arrival, held.get(step.old, 0))
+                moved += self.mover.cycles(step, memory_latency)
                 step = step.work
             if step is None or isinstance(step, OverflowWork):
                 known = 0 if step is None else free.get(step.context, 0)
@@ -310,11 +303,6 @@ class VedaCoreParameters(DecodeParameters):
             if pause:
                 idle = offered = arrival = end + pause
         return end + 1
-
-    def _moved(self, work: MovedWork, begin: int, memory_latency: int) -> int:
-        """When state has been moved, if its place is free at `begin`."""
-        store = 0 if work.stored is None else self.mover.store_cycles(work.stored)
-        return begin + 4 + store + self.mover.fetch_cycles(work.fetched, memory_latency)
 
     def _requests(self, lengths: Sequence[int], times: int) -> int:
         """Number of rows that a run requests, which comes with each of the lengths in turn."""
@@ -368,12 +356,10 @@ class VedaCoreParameters(DecodeParameters):
         changes += sum(step.tokens - 1 for step in attention)
         norms = [step for step in products if step.norm]
         elements = sum(step.rows * step.vectors + 2 * self.READ_AHEAD for step in norms)
-        # A place waits for another's swap; rows of state and of steps wait for each other.
-        for move in moves:
-            moved = [slots for slots in (move.stored, move.fetched) if slots is not None]
-            # Beside products a job's vectors and turn wait for the move, and it for a step's votes.
-            changes += self.idle_bound * 2 if products else RowMapParameters.SWAP_CYCLES
-            changes += 2 * sum(map(self.mover.moved_rows, moved))
+        # A place waits for another's swap; rows of state and of steps wait for each other. Beside
+        # products a job's vectors and turn wait for the move, and it for a step's votes.
+        longest = 2 * self.idle_bound if products else RowMapParameters.SWAP_CYCLES
+        changes += sum(longest + 2 * self.mover.rows_of(move) for move in moves)
         refused = len(moves) and len(steps) - len(attention) - len(products)
         fewer = self.READ_AHEAD * (len(norms) + (len(moves) if products else 0)) + refused
         return fewer, writes + changes + elements
@@ -407,9 +393,8 @@ class VedaCoreParameters(DecodeParameters):
     @cached_property
     def memory(self) -> MemoryPort:
         # A tag more than the reader's is the mover's.
-        port = self.reader.memory(self.row_layout)
-        tag = index(range(self.depth + 1)) if self.resident else port.tag
-        return MemoryPort(tag, port.address_width, port.row)
+        tag = index(range(self.depth + (self.resident > 0)))
+        return MemoryPort(tag, self.address_width, self.row_layout)
 
     @property
     def output_layout(self) -> data.StructLayout:

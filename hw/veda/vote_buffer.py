@@ -60,7 +60,7 @@ class VoteBuffer(Component[None]):
 
     def ports(self) -> Ports:
         moved = {
-            "access": wire_in(access_layout(self._contexts, self._slots), "Of the mover."),
+            "access": wire_in(access_layout(self._contexts, self._slots), "The mover's."),
             "given": wire_in(self._row, "The row that `access` writes."),
             "kept": wire_out(self._row, "The row that `access` has read."),
         }

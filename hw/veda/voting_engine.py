@@ -97,7 +97,7 @@ class VotingEngine(Component[VotingEngineParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         moved = {
-            "access": wire_in(access_layout(p.contexts, p.capacity), "Of the mover."),
+            "access": wire_in(access_layout(p.contexts, p.capacity), "The mover's."),
             "given": wire_in(p.state_layout, "State of the slot, or of the sequence."),
             "kept": wire_out(p.state_layout, "The same, of the place of `access`."),
         }
@@ -119,11 +119,9 @@ class VotingEngine(Component[VotingEngineParameters]):
             p.capacity, p.count_bits, p.position_bits, score_bits, p.contexts, self._moved
         )
         sequence = data.StructLayout({"length": range(p.capacity + 1), "token": p.position_bits})
-        sequences: Any = (
-            PlaceWords(p.contexts, p.capacity, sequence)
-            if self._moved
-            else ContextMemory(p.contexts, sequence)
-        )
+        sequences: Any = ContextMemory(p.contexts, sequence)
+        if self._moved:
+            sequences = PlaceWords(p.contexts, p.capacity, sequence)
         m.submodules.sequences = sequences
         m.submodules.threshold = threshold = VoteThreshold(p.threshold)
         r = VotingStep(p.command_layout, p.capacity, p.heads, p.position_bits, p.block)
