@@ -392,8 +392,7 @@ class VedaCoreParameters(DecodeParameters):
 
     @cached_property
     def memory(self) -> MemoryPort:
-        # A tag more than the reader's is the mover's.
-        tag = index(range(self.depth + (self.resident > 0)))
+        tag = index(range(self.depth + (self.resident > 0)))  # the last is the mover's
         return MemoryPort(tag, self.address_width, self.row_layout)
 
     @property

@@ -71,7 +71,6 @@ class VotingEngine(Component[VotingEngineParameters]):
 
     Parameters
     ----------
-    parameters : :class:`VotingEngineParameters`
     moved : bool
         Whether contexts are places whose state is moved to a memory and back.
 
@@ -119,9 +118,11 @@ class VotingEngine(Component[VotingEngineParameters]):
             p.capacity, p.count_bits, p.position_bits, score_bits, p.contexts, self._moved
         )
         sequence = data.StructLayout({"length": range(p.capacity + 1), "token": p.position_bits})
-        sequences: Any = ContextMemory(p.contexts, sequence)
-        if self._moved:
-            sequences = PlaceWords(p.contexts, p.capacity, sequence)
+        sequences: Any = (
+            PlaceWords(p.contexts, p.capacity, sequence)
+            if self._moved
+            else ContextMemory(p.contexts, sequence)
+        )
         m.submodules.sequences = sequences
         m.submodules.threshold = threshold = VoteThreshold(p.threshold)
         r = VotingStep(p.command_layout, p.capacity, p.heads, p.position_bits, p.block)
