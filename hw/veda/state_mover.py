@@ -86,7 +86,7 @@ class StateMoverParameters(Parameters):
 
     def store_cycles(self, used: int) -> int:
         """Cycles of a write-back, if no request waits."""
-        return 2 + self.moved_rows(used) + (self.moved_rows(used) - 1) * (self.slots_per_row + 1)
+        return 1 + self.moved_rows(used) + (self.moved_rows(used) - 1) * (self.slots_per_row + 1)
 
     def fetch_cycles(self, used: int | None, latency: int) -> int:
         """Cycles of a fetch, if no request waits; `used` is None for a context without state."""
