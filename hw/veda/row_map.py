@@ -128,19 +128,8 @@ class RowMap(Component[RowMapParameters]):
         m = Module()
         p = self.parameters
         change, i, o = self.change, self.i, self.o
-        rows: Any = (
-            PlaceMemory(p.contexts, p.capacity, unsigned(p.slot_bits))
-            if p.moved
-            else memory.Memory(
-                shape=unsigned(p.slot_bits), depth=p.capacity << p.context_bits, init=[]
-            )
-        )
+        rows, used = self._memories()
         m.submodules.rows = rows
-        used: Any = (
-            PlaceWords(p.contexts, p.capacity, range(p.capacity + 1))
-            if p.moved
-            else ContextMemory(p.contexts, range(p.capacity + 1))
-        )
         m.submodules.used = used
         read, write = rows.read_port(), rows.write_port()
 
@@ -203,12 +192,7 @@ class RowMap(Component[RowMapParameters]):
                 m.d.comb += [write.en.eq(1), write.addr.eq(last), write.data.eq(row)]
                 m.next = "LOOK_UP"
         if p.moved:
-            for part, field in ((rows, "row"), (used, "used")):
-                m.d.comb += [
-                    part.access.eq(self.access),
-                    part.given.eq(self.given[field]),
-                    self.kept[field].eq(part.kept),
-                ]
+            self._move(m, rows, used)
             m.d.comb += self.changing.eq(~phase.ongoing("LOOK_UP"))
         with m.If(i.ready):
             m.d.sync += [
@@ -219,3 +203,23 @@ class RowMap(Component[RowMapParameters]):
         with m.Elif(o.ready):
             m.d.sync += o.valid.eq(0)
         return m
+
+    def _memories(self) -> tuple[Any, Any]:
+        """Rows of all slots, and the number of slots used, of each context or place."""
+        p, slots = self.parameters, range(self.parameters.capacity + 1)
+        row = unsigned(p.slot_bits)
+        if p.moved:
+            return PlaceMemory(p.contexts, p.capacity, row), PlaceWords(
+                p.contexts, p.capacity, slots
+            )
+        depth = p.capacity << p.context_bits
+        return memory.Memory(shape=row, depth=depth, init=[]), ContextMemory(p.contexts, slots)
+
+    def _move(self, m: Module, rows: PlaceMemory, used: PlaceWords) -> None:
+        """Access to the state of a place."""
+        for part, field in ((rows, "row"), (used, "used")):
+            m.d.comb += [
+                part.access.eq(self.access),
+                part.given.eq(self.given[field]),
+                self.kept[field].eq(part.kept),
+            ]

@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import cached_property
+from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -291,19 +292,23 @@ class Scheduler(Component[SchedulerParameters]):
         ]
         self._look_up(m, rows, sequence, joining, length, context)
         if p.moved:
-            m.d.comb += [
-                rows.access.eq(self.access),
-                lengths.access.eq(self.access),
-                *copy(rows.given, self.given),
-                lengths.given.eq(self.given.length),
-                *copy(self.kept, rows.kept),
-                self.kept.length.eq(lengths.kept),
-                # A refused command's report reads the length of its place.
-                self.held.eq(busy | sequence.error.replicate(p.contexts)),
-            ]
-            with m.If(rows.changing):  # slots may swap after the report
-                m.d.comb += self.held.eq(~0)
+            # A refused command's report reads the length of its place.
+            self._move(m, rows, lengths, busy | sequence.error.replicate(p.contexts))
         return m
+
+    def _move(self, m: Module, rows: RowMap, lengths: Any, held: Value) -> None:
+        """Access to the state of a place, and which places must not be moved."""
+        m.d.comb += [
+            rows.access.eq(self.access),
+            lengths.access.eq(self.access),
+            *copy(rows.given, self.given),
+            lengths.given.eq(self.given.length),
+            *copy(self.kept, rows.kept),
+            self.kept.length.eq(lengths.kept),
+            self.held.eq(held),
+        ]
+        with m.If(rows.changing):  # slots may swap after the report
+            m.d.comb += self.held.eq(~0)
 
     def _overflows(self, m: Module, sequence: StepSequence, length, free) -> Value:
         """Whether the block offered has more tokens than its context has slots free."""

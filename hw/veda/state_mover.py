@@ -224,9 +224,9 @@ class StateMover(Component[StateMoverParameters]):
         address = Signal(self._port.address_width, reset_less=True)
         slot = Signal(range(p.capacity + lanes + 1))
         lane = Signal(range(lanes + 1))
-        heading = Signal()  # the row is the first
         used = Signal(range(p.capacity + 1), reset_less=True)
-        head, part = Signal(p.head_layout), Signal(p.slot_layout)
+        head = Signal(p.head_layout)
+        part = Signal(p.slot_layout)
         old = Signal.like(context)
         m.d.comb += [
             old.eq(Array(self.contexts[n] for n in range(p.places))[place]),
@@ -273,6 +273,18 @@ class StateMover(Component[StateMoverParameters]):
                 m.next = "PUT"
             with m.Else():
                 m.d.sync += slot.eq(slot + 1)
+        self._fetch(m, context, stored, (row, address, slot, lane, used), head, part)
+
+    def _fetch(self, m: Module, context, stored, registers, head, part) -> None:
+        """The states after a write-back: the context's rows, and slots out of them.
+
+        registers
+            A row, its address, the next slot and its place in the row, slots used.
+        """
+        p, access, request = self.parameters, self.access, self.request
+        width, lanes = p.slot_layout.size, p.slots_per_row
+        row, address, slot, lane, used = registers
+        heading = Signal()  # the row is the first
         with m.State("FIND"):
             m.d.sync += [
                 address.eq(p.first_row + context * p.rows),

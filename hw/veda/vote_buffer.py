@@ -109,11 +109,7 @@ class VoteBuffer(Component[None]):
         )
         m.submodules.rows = rows
         if self._moved:
-            m.d.comb += [
-                rows.access.eq(self.access),
-                rows.given.eq(self.given),
-                self.kept.eq(rows.kept),
-            ]
+            self._move(m, rows)
         context = self.context[:context_bits]
         read_port, write_port = rows.read_port(), rows.write_port()
         best = self.best
@@ -180,3 +176,11 @@ class VoteBuffer(Component[None]):
             write_port.data.position.eq(Mux(self.join, self.token, position)),
         ]
         return m
+
+    def _move(self, m: Module, rows: PlaceMemory) -> None:
+        """Access to the slots of a place."""
+        m.d.comb += [
+            rows.access.eq(self.access),
+            rows.given.eq(self.given),
+            self.kept.eq(rows.kept),
+        ]
