@@ -95,11 +95,11 @@ class PlaceMemory(Component[None]):
         }
 
     def read_port(self):
-        """As that of :class:`amaranth.lib.memory.Memory`."""
+        """The port to read, with the names that :class:`amaranth.lib.memory.Memory`'s has."""
         return SimpleNamespace(en=self.read.en, addr=self.read.addr, data=self.found)
 
     def write_port(self):
-        """As that of :class:`amaranth.lib.memory.Memory`."""
+        """The port to write, likewise."""
         return self.write
 
     def elaborate(self, platform):

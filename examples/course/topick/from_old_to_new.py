@@ -6,7 +6,7 @@ Run from the folder of the checkout: .venv/bin/python -m examples.course.topick.
 import numpy as np
 
 from examples.course.topick.head import Head
-from golden.algorithms.topick import arrival_order, decide, request_order
+from golden.algorithms.topick import request_order
 
 
 def main() -> None:
@@ -17,14 +17,7 @@ def main() -> None:
         "the largest score last": np.argsort(head.exact),
     }
     for name, order in orders.items():
-        found = decide(
-            arrival_order(512, 3, 0),
-            head.partial[:, order],
-            head.least,
-            head.most,
-            head.unit,
-            1e-3,
-        )
+        found = head.decide(order)
         print(f"{name}: {found.read.sum()} of 1536 chunks read, {found.kept.sum()} values")
     # The first token is an attention sink with much of the sum, so from old to new is about as
     # good. Where large terms come last, all earlier tokens were compared with too small a sum.

@@ -5,7 +5,15 @@ import dataclasses
 import numpy as np
 
 from golden import trace
-from golden.algorithms.topick import leading_bits, margins, quantise, scale_for
+from golden.algorithms.topick import (
+    Decisions,
+    arrival_order,
+    decide,
+    leading_bits,
+    margins,
+    quantise,
+    scale_for,
+)
 
 LAYER = 1
 """The trace's second layer, the model's layer 15."""
@@ -15,7 +23,7 @@ LAYER = 1
 class Head:
     """
     exact, partial
-        Scores ``int[tokens]``, and those of the first chunks, ``int[chunks, tokens]``.
+        Scores ``int[tokens]``, and what 1, 2 and 3 chunks make of them, ``int[chunks, tokens]``.
     least, most
         What the unread bits may change, ``float[chunks]``.
     unit
@@ -39,3 +47,8 @@ class Head:
         partial = np.stack([leading_bits(keys, b + 1, 12, 4) @ query for b in range(3)])
         unit = float(scales[0] * scales[1] * shipped.scale)
         return cls(query, keys @ query, partial, *margins(query, 12, 4), unit)
+
+    def decide(self, order: np.ndarray) -> Decisions:
+        """Decisions at a threshold of 0.001, tokens in that order and one key after another."""
+        events = arrival_order(len(self.exact), len(self.partial), 0)
+        return decide(events, self.partial[:, order], self.least, self.most, self.unit, 1e-3)

@@ -3,11 +3,12 @@
 Run from the folder of the checkout: .venv/bin/python -m examples.course.topick.wrong_margin
 """
 
+import dataclasses
+
 import numpy as np
 
 from examples.course.topick.head import Head
 from golden.algorithms.attention import softmax
-from golden.algorithms.topick import arrival_order, decide
 
 HEADS = 9
 
@@ -19,14 +20,7 @@ def main() -> None:
         known = head.partial[0]
         outside += np.count_nonzero((head.exact < known) | (head.exact > known + head.most[0]))
         order = np.argsort(-head.exact)
-        found = decide(
-            arrival_order(512, 3, 0),
-            head.partial[:, order],
-            head.most,
-            head.most,
-            head.unit,
-            1e-3,
-        )
+        found = dataclasses.replace(head, least=head.most).decide(order)
         p = softmax(head.exact[order] * head.unit)
         largest = max(largest, float(p[~found.kept].max(initial=0)))
     print(f"{outside} of {HEADS * 512} scores outside of the bounds after the first chunk")

@@ -57,7 +57,7 @@ def study_of(result: Mapping[str, Any]) -> Study:
         f" Attention of one layer's decode step in the RTL of each design: {s['heads']} heads over"
         f" {s['kv_heads']} of {s['d']} elements, {', '.join(map(str, s['n']))} tokens,"
         f" {s['clock_mhz']:g} MHz; data: {'; '.join(s['data'])}. Every output equals the bit-exact"
-        " model's. Settings are those of [settings at equal loss](equal_quality.md); *KL* is what"
+        " model's. Settings are from [settings at equal loss](equal_quality.md); *KL* is what"
         " they lose on held-out texts, in nats. [Designs on equal terms](../compare.md) says how"
         f" designs and states were made comparable. *Of dense* is the dense core's cycles over the"
         " design's; `ideal` is dense attention at the memory's peak, in no time for computing."
