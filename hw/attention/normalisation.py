@@ -91,6 +91,7 @@ class Normalisation(Component[None]):
         digits = Signal(SIGNIFICAND, reset_less=True)
         factor = Signal(INVERSE_WIDTH, reset_less=True)
         sign = Signal(reset_less=True)
+        # First, so that a softmax's assignments, which follow, win in their cycle.
         if self._norms:
             self._norm(m, field, digits, factor, sign)
         with m.If(self.is_softmax if self._norms else Const(1)):
@@ -134,6 +135,7 @@ class Normalisation(Component[None]):
             field.eq(norm_field),
             sign.eq(self.difference[-1]),
         ]
+        # Beyond the limits the result is zero or infinite whatever the exponent.
         with m.If(norm_field < -FIELD_LIMIT):
             m.d.sync += field.eq(-FIELD_LIMIT)
         with m.Elif(norm_field >= FIELD_LIMIT):

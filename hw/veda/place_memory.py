@@ -50,6 +50,7 @@ class PlaceWords(Component[None]):
         # Registers, as a memory's would need two asynchronous reads; there are few places.
         words = [Signal(width, name=f"word_{n}") for n in range(self._places)]
         write, access = self.write, self.access
+        # A load comes last: a place that is moved has no step that would write it.
         for n, word in enumerate(words):
             with m.If(write.valid & (write.context == n)):
                 m.d.sync += word.eq(write.word)
@@ -112,6 +113,7 @@ class PlaceMemory(Component[None]):
                 shape=unsigned(width), depth=self._slots, init=[]
             )
             reads, writes = words.read_port(), words.write_port()
+            # The step never uses the place that is moved, so one address serves whichever asks.
             mine = access.place == n
             m.d.comb += [
                 reads.en.eq(read.en & (read.addr[bits:] == n)),

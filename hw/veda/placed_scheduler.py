@@ -76,6 +76,7 @@ class PlacedScheduler(Component[StateMoverParameters]):
         wiring.connect(m, mover.o, schedule.command)
         wiring.connect(m, mover.request, wiring.flipped(self.state_request))
         wiring.connect(m, wiring.flipped(self.state_response), mover.response)
+        # These name places on both sides: the voting engine and the reader work in places.
         for name in ("vote_command", "run", "use"):
             wiring.connect(m, getattr(schedule, name), wiring.flipped(getattr(self, name)))
         for name in ("vote_report", "lookup"):
@@ -104,6 +105,7 @@ class PlacedScheduler(Component[StateMoverParameters]):
         names = Array(mover.contexts[n] for n in range(self.parameters.places))
         beyond = Signal()  # the command that is refused is of no context
         name = Signal.like(offered.payload.context, reset_less=True)
+        # The name is kept, as a context that does not exist has no place to be found by.
         with m.If(mover.o.valid & mover.o.ready):
             m.d.sync += [beyond.eq(mover.refuse), name.eq(offered.payload.context)]
         m.d.comb += [
@@ -114,6 +116,7 @@ class PlacedScheduler(Component[StateMoverParameters]):
         ]
         with m.If(schedule.report.payload.error & beyond):
             m.d.comb += [report.payload.context.eq(name), report.payload.length.eq(0)]
+        # Rows of K and V are where their context has them, wherever its state is.
         bits = self._schedule.region_bits
         found = schedule.request.payload.address
         return [

@@ -172,6 +172,7 @@ class StateMover(Component[StateMoverParameters]):
         beyond = Signal()
         found = Signal(p.places)
         number = Signal(range(p.places))
+        # A context is in one place at most, so the last that matches is the only one.
         for n in range(p.places):
             m.d.comb += found[n].eq(holds[n] & (self.contexts[n] == offered))
             with m.If(found[n]):
@@ -195,6 +196,7 @@ class StateMover(Component[StateMoverParameters]):
                 ]
                 with m.If(self.o.valid & self.o.ready & ~beyond):
                     m.d.sync += latest.eq(number)
+                # The command's place is chosen before its state is known to be free to leave.
                 with m.If(self.command.valid & ~self.settled):
                     m.d.sync += context.eq(offered)
                     m.d.sync += place.eq(Mux(turn == latest, after, turn))
@@ -202,12 +204,14 @@ class StateMover(Component[StateMoverParameters]):
             with m.State("WAIT"):
                 # The step that the place had has read, counted and swapped all that it will.
                 with m.If(~(self.held >> place)[0]):
+                    # From here on no command may find the old context in the place.
                     m.d.sync += turn.eq(Mux(place == p.places - 1, 0, place + 1))
                     m.d.sync += holds.bit_select(place, 1).eq(0)
                     m.next = "FIND"
                     with m.If((holds >> place)[0]):
                         m.next = "HEAD"
             self._move(m, place, context, stored)
+            # Only now may the command pass: its step reads the length in the cycle of acceptance.
             with m.State("HOLD"):
                 m.d.sync += holds.bit_select(place, 1).eq(1)
                 for n in range(p.places):
@@ -237,6 +241,7 @@ class StateMover(Component[StateMoverParameters]):
             self.response.ready.eq(1),
         ]
         shifted = Cat(row[width : width * lanes], part)
+        # The sequence's row goes first, so that a fetch knows how many rows follow.
         with m.State("HEAD"):
             m.d.comb += copy(head, self.kept)
             m.d.sync += [
@@ -252,6 +257,7 @@ class StateMover(Component[StateMoverParameters]):
             with m.If(request.ready):
                 m.d.sync += [address.eq(address + 1), lane.eq(0)]
                 m.next = "PACK"
+                # A full last row ends here, too: no row of slots is written without one in use.
                 with m.If(slot >= used):
                     m.next = "FIND"
         with m.State("PACK"):
@@ -267,6 +273,7 @@ class StateMover(Component[StateMoverParameters]):
                     part.position.eq(self.kept.position),
                 ]
             m.d.sync += lane.eq(lane + 1)
+            # The first cycle only reads: its slot is shifted in by the next.
             with m.If(lane != 0):
                 m.d.sync += row.eq(shifted)
             with m.If(lane == lanes):
@@ -292,9 +299,11 @@ class StateMover(Component[StateMoverParameters]):
                 slot.eq(0),
             ]
             m.next = "ASK"
+            # A row that was never written may hold anything, an older sequence's state included.
             with m.If(~(stored >> context)[0]):
                 m.d.comb += access.load.eq(1)  # an empty sequence
                 m.next = "HOLD"
+        # One row at a time: a response needs no place to wait in while a row is unpacked.
         with m.State("ASK"):
             m.d.comb += request.valid.eq(1)
             with m.If(request.ready):
@@ -325,5 +334,6 @@ class StateMover(Component[StateMoverParameters]):
             m.d.sync += [row.eq(row[width:]), slot.eq(slot + 1), lane.eq(lane + 1)]
             with m.If(lane == lanes):
                 m.next = "ASK"
+                # The lanes after the last slot in use are passed through, but not written.
                 with m.If(slot + 1 >= used):
                     m.next = "HOLD"

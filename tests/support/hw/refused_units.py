@@ -1,4 +1,4 @@
-"""Settings that streams and arithmetic units refuse, as :mod:`tests.support.hw.refused` has them."""
+"""Settings that streams and arithmetic units refuse; see :mod:`tests.support.hw.refused`."""
 
 FORMATS = "format must be one of fp16, bf16, fp32, fp8_e4m3, fp8_e5m2"
 
