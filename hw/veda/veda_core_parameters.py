@@ -225,7 +225,9 @@ class VedaCoreParameters(DecodeParameters):
         """The votes of a step, or a ``separate`` softmax, over `capacity` slots."""
         return max(self.schedule.voting.idle_bound, self.attention.softmax_cycles(self.capacity))
 
-    def cycles(self, steps: Sequence, memory_latency: int = 1, pause: int = 0) -> int:
+    def cycles(
+        self, steps: Sequence, memory_latency: int = 1, pause: int = 0, late: bool = False
+    ) -> int:
         """Cycles from the first command offered to the last result or report accepted.
 
         Without stalls: the memory answers in `memory_latency` cycles, at most depth - 3, or with
@@ -235,6 +237,9 @@ class VedaCoreParameters(DecodeParameters):
         steps
             Each a :class:`StepWork`, or its fields, a :class:`ProductWork`, an
             :class:`OverflowWork`, or None for another command that is refused.
+        late
+            Contexts' state is moved as if the last run of the job before were accepted only when
+            the array begins it: the reader's buffer, if full, is why.
         """
         attention, voting, order = self.attention, self.schedule.voting, self.schedule.order
         idle = 0  # when a command may be accepted
@@ -251,7 +256,7 @@ class VedaCoreParameters(DecodeParameters):
         for step in steps:
             moved = 0  # when the step's context has a place
             if isinstance(step, MovedWork):
-                moved = max(arrival, held.get(step.old, 0))
+                moved = max(arrival, key if late else 0, held.get(step.old, 0))
                 moved += self.mover.cycles(step, memory_latency)
                 step = step.work
             if step is None or isinstance(step, OverflowWork):
@@ -266,7 +271,7 @@ class VedaCoreParameters(DecodeParameters):
                 elements = max(offered + 2, ready)
                 last, ready = self._vectors(step, elements, first)
                 offered = max(offered, idle) + 1
-                end, key = last + rows.result, last + rows.next_row
+                end, key = max(end, last + rows.result), last + rows.next_row
                 outer = last + step.rows - 1 + self.array.outer_end_cycles
                 idle += 2 + (step.blocks - 1) * self.requests(step)
                 arrival = idle
@@ -341,28 +346,26 @@ class VedaCoreParameters(DecodeParameters):
         """Cycles that steps may take fewer, and more, than :meth:`cycles` says.
 
         None for a product alone, and for steps of one context. Beside others, a step's writes and
-        changes of the map keep rows of the step before from being requested; vectors wait for the
-        special function unit and for room.
+        changes of the map keep rows of the step before from being requested, and vectors that are
+        normalised wait for the special function unit. State is moved between the times that early
+        and late requests of the job before give it; its place waits for another's swap, and rows
+        of other jobs for its rows.
         """
         moves = [step for step in steps if isinstance(step, MovedWork)]
-        steps = [step.work if isinstance(step, MovedWork) else step for step in steps]
-        work = [step for step in steps if step is not None]
+        work = [step.work if isinstance(step, MovedWork) else step for step in steps]
+        work = [step for step in work if step is not None]
         products = [step for step in work if isinstance(step, ProductWork)]
         attention = [step for step in work if isinstance(step, StepWork)]
         if len(work) < 2 or (not products and len({step.context for step in attention}) < 2):
             return 0, 0
         writes = sum(step.tokens * 2 * -(-step.heads // step.group) for step in attention)
-        changes = RowMapParameters.SWAP_CYCLES * len(work)
+        changes = RowMapParameters.SWAP_CYCLES * (len(work) + len(moves))
         changes += sum(step.tokens - 1 for step in attention)
-        norms = [step for step in products if step.norm]
-        elements = sum(step.rows * step.vectors + 2 * self.READ_AHEAD for step in norms)
-        # A place waits for another's swap; rows of state and of steps wait for each other. Beside
-        # products a job's vectors and turn wait for the move, and it for a step's votes.
-        longest = 2 * self.idle_bound if products else RowMapParameters.SWAP_CYCLES
-        changes += sum(longest + 2 * self.mover.rows_of(move) for move in moves)
-        refused = len(moves) and len(steps) - len(attention) - len(products)
-        fewer = self.READ_AHEAD * (len(norms) + (len(moves) if products else 0)) + refused
-        return fewer, writes + changes + elements
+        if moves:
+            changes += sum(self.mover.rows_of(move) for move in moves)
+            changes += self.cycles(steps, late=True) - self.cycles(steps)
+        normed = self.READ_AHEAD * sum(step.norm for step in products)
+        return normed, writes + changes + 2 * normed
 
     def rows_read(self, step: StepWork) -> int:
         """Number of rows that a step reads from the memory, of K and V."""
