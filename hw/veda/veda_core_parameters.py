@@ -109,12 +109,10 @@ class VedaCoreParameters(DecodeParameters):
         _ = self.array, self.schedule, self.softmax, self.product, self.resident and self.mover
         require(self.array.lanes >= 2, "rows, columns and arrays must make 2 or more", self.rows)
         compared = self.dataflow != "flexible" or self.scheduling != "element_serial"
-        rule = "parallel must be 1 with another dataflow or scheduling"
-        require(self.parallel == 1 or not compared, rule, self.parallel)
-        rule = "vector must be 0 with another dataflow or scheduling"
-        require(self.vector == 0 or not compared, rule, self.vector)
-        rule = "block must be 1 with another dataflow or scheduling"
-        require(self.block == 1 or not compared, rule, self.block)
+        for name, only in (("parallel", 1), ("vector", 0), ("block", 1)):
+            value = getattr(self, name)
+            rule = f"{name} must be {only} with another dataflow or scheduling"
+            require(value == only or not compared, rule, value)
         rule = "weights must be at least 1 with products, and else 0"
         require((self.weights > 0) == (self.vector > 0), rule, self.weights)
 
@@ -238,8 +236,7 @@ class VedaCoreParameters(DecodeParameters):
             Each a :class:`StepWork`, or its fields, a :class:`ProductWork`, an
             :class:`OverflowWork`, or None for another command that is refused.
         late
-            Contexts' state is moved as if the last run of the job before were accepted only when
-            the array begins it: the reader's buffer, if full, is why.
+            State is moved as if a full reader kept the job before until the array's last run.
         """
         attention, voting, order = self.attention, self.schedule.voting, self.schedule.order
         idle = 0  # when a command may be accepted

@@ -11,6 +11,8 @@ from hw.veda.core_work import MovedWork, StepWork
 from hw.veda.veda_core_parameters import VedaCoreParameters
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare, compare_memories
+from sim.drivers.cocotb.runner import CocotbSimulation
 from sim.testbenches.veda.veda_core import Steps, random_steps, real_steps
 from tests.veda.test_veda_core import RNG, Core
 
@@ -81,6 +83,33 @@ def test_results_do_not_depend_on_where_state_is():
         for a, b in zip(one.results, other.results, strict=True)
     )
     assert one._state.any()
+
+
+@pytest.mark.parametrize(
+    "simulator", ["harness", pytest.param("icarus", marks=pytest.mark.campaign)]
+)
+def test_reset_in_mid_move(five, simulator):
+    """A reset forgets which contexts have places, and which have state in the memory.
+
+    The first stimulus's memory ends within a context's state, so its write-back ends the run.
+    """
+    cut, clean = (random_steps(FIVE, 40, RNG(seed)).stimulus([]) for seed in (1, 2))
+    whole = cut.memories["memory"]
+    rows = FIVE.mover.first_row + 2 * FIVE.mover.rows + 1
+    cut.memories["memory"] = dataclasses.replace(whole, contents=whole.contents[:rows])
+    if simulator == "icarus":
+        simulation = CocotbSimulation(five.design, simulator)
+        broken, outcome = simulation.run([(cut, "none"), (clean, "none")], 1, timing=FAR)
+    else:
+        five.harness.reset()
+        broken, outcome = (
+            five.harness.run(stimulus, PATTERNS["none"], 1, FAR) for stimulus in (cut, clean)
+        )
+    assert "memory" in broken.failure
+    assert 0 < len(broken.outputs["report"]) < len(cut.outputs["report"])
+    assert outcome.failure is None
+    assert compare(clean, outcome.outputs, five.design.outputs, outcome.cycles_of) == []
+    assert compare_memories(clean, outcome) == []
 
 
 @pytest.mark.parametrize("resident", [1, 6, -1])
