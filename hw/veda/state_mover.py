@@ -204,9 +204,7 @@ class StateMover(Component[StateMoverParameters]):
             with m.State("WAIT"):
                 # The step that the place had has read, counted and swapped all that it will.
                 with m.If(~(self.held >> place)[0]):
-                    # From here on no command may find the old context in the place.
                     m.d.sync += turn.eq(Mux(place == p.places - 1, 0, place + 1))
-                    m.d.sync += holds.bit_select(place, 1).eq(0)
                     m.next = "FIND"
                     with m.If((holds >> place)[0]):
                         m.next = "HEAD"
