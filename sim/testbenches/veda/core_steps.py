@@ -16,7 +16,7 @@ from hw.veda.core_work import MovedWork, OverflowWork, ProductWork, StepWork
 from hw.veda.veda_core_parameters import VedaCoreParameters
 from sim.core.stimulus import Stimulus
 from sim.core.streams import Streams
-from sim.testbenches.decode import DecodeBench, outputs_of
+from sim.testbenches.decode import DecodeBench, outputs_of, packed_rows
 
 
 class Steps(DecodeBench[VedaCoreParameters]):
@@ -50,12 +50,15 @@ class Steps(DecodeBench[VedaCoreParameters]):
         self.kept: list[np.ndarray] = []
         # The memory's row of each slot used in the sequence of a context.
         self._rows: list[list[int]] = [[] for _ in range(p.contexts)]
-        shape = (p.contexts, 1 << p.order.head_bits, 2, p.capacity, p.d)
-        self._written = np.zeros(shape, np.float16)
+        heads = 1 << p.order.head_bits
+        self._written = np.zeros((p.contexts, heads, 2, p.capacity, p.d), np.float16)
         # State of contexts in the memory, and what is moved before the next command.
         self._places = StatePlaces(p.resident) if p.resident else None
         rows = p.mover.rows if p.resident else 0
-        self._state = np.zeros((p.contexts, rows, p.d), np.uint16)
+        # A row that was never written holds anything, and must not be taken for a state.
+        shape = (p.contexts, rows, p.d)
+        self._state = np.random.default_rng(1).integers(0, 1 << 16, shape, np.uint16)
+        self._first_state = self._state.reshape(-1, p.d).copy()
         self._move: MovedWork | None = None
         self.state_rows = [0, 0]
 
@@ -164,6 +167,9 @@ class Steps(DecodeBench[VedaCoreParameters]):
         if len(self.weights):  # as `packed_rows` packs them, but these may be very many
             first = self.parameters.cached_rows
             found[first : first + len(self.weights)] = self.weights.view(np.uint32)
+        if self.parameters.resident:
+            state = packed_rows(self.parameters, self._first_state.view(np.float16))
+            found[self.parameters.mover.first_row :] = state
         return found
 
     def stimulus(self, notes: list[str], since: int = 0, memory: bool = True) -> Stimulus:
