@@ -136,6 +136,21 @@ def test_refusals(call, model):
             VedaCoreParameters(parallel=1, **wrong)
 
 
+def test_norms_are_hidden_beside_products(tiny):
+    """Only the first of many normalised products waits for its norm."""
+    p, rng, cycles = tiny.design.parameters, RNG(5), []
+    n = p.normed
+    for norm in (None, (np.float32(1 / n), np.float32(1e-5))):
+        steps = Steps(p)
+        for _ in range(12):
+            x = rng.standard_normal((1, n)).astype(np.float16)
+            steps.add_product(x, 0, 4, norm)
+        cycles.append(tiny.check(steps.stimulus([])).cycles)
+    assert cycles[0] == p.cycles([ProductWork(n, 1, 4, norm=False)] * 12)
+    assert cycles[1] - cycles[0] == n + 22
+
+
+
 def test_the_port_is_in_use():
     """A row of the matrix comes in 95 % of a product's cycles, for sizes of the papers' models."""
     p = VedaCoreParameters(contexts=30, vector=11008, tokens=1, normed=4096, weights=1 << 20)
