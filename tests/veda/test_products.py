@@ -150,7 +150,6 @@ def test_norms_are_hidden_beside_products(tiny):
     assert cycles[1] - cycles[0] == n + 22
 
 
-
 def test_the_port_is_in_use():
     """A row of the matrix comes in 95 % of a product's cycles, for sizes of the papers' models."""
     p = VedaCoreParameters(contexts=30, vector=11008, tokens=1, normed=4096, weights=1 << 20)

@@ -4,12 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from golden.lm.joint_products import STEPS, JointProducts
 from golden.lm.model import Llama
 from golden.lm.weights import Layer
 from golden.veda.veda_core import VedaCore
-
-STEPS = (("wq", "wk", "wv"), ("wo",), ("gate", "up"), ("down",))
-"""Matrices of one input, which are multiplied together: their columns follow each other."""
 
 NORMED = (0, 2)
 """Steps whose vectors are normalised."""
@@ -63,42 +61,24 @@ class HalfLlama(Llama):
         return super().normalise(x, gain) if gain is self.weights.norm else x
 
     def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
-        return HalfProducts(self, lambda step, x: self.product(index, step, x)).multiply
+        return self.joined(lambda step, x: self.product(index, step, x)).multiply
 
     def product(self, layer: int, step: int, x: np.ndarray) -> np.ndarray:
         """``float16[blocks vectors, d]`` of ``float16 x [vectors, rows]``."""
         norm = self.norm if step in NORMED else None
         return self.core.product(x, self.matrices[layer][step], norm).o
 
+    def joined(self, product: Callable[[int, np.ndarray], np.ndarray]) -> JointProducts:
+        """Products of a layer by name, from :meth:`product` of its steps."""
 
-class HalfProducts:
-    """Products of a layer by name; all products of a step are computed together.
+        def whole(step: int, x: np.ndarray) -> np.ndarray:
+            o, first = product(step, x).reshape(-1, len(x), self.d).astype(np.float32), 0
+            parts = []
+            for columns in (self.columns[name] for name in STEPS[step]):
+                blocks = -(-columns // self.d)
+                part = o[first : first + blocks].transpose(1, 0, 2).reshape(len(x), -1)
+                parts.append(part[:, :columns])
+                first += blocks
+            return np.concatenate(parts, axis=1)
 
-    product
-        Results ``float16[blocks vectors, d]`` of a step's number and ``float16 x [vectors, rows]``.
-    """
-
-    def __init__(self, model: HalfLlama, product: Callable[[int, np.ndarray], np.ndarray]):
-        self._model, self._product = model, product
-        self._ready: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # input and result by name
-
-    def multiply(self, name: str, x: np.ndarray) -> np.ndarray:
-        """``float32[vectors, columns]`` of ``x [vectors, rows]``."""
-        given, result = self._ready.pop(name, (None, np.empty(0)))
-        if given is not x:
-            step = next(number for number, names in enumerate(STEPS) if name in names)
-            self._ready = dict(self._together(step, x))
-            _, result = self._ready.pop(name)
-        return result
-
-    def _together(self, step: int, x: np.ndarray):
-        """Each matrix of a step with the input and its result."""
-        d, half = self._model.d, x.astype(np.float16)
-        o = self._product(step, half).reshape(-1, len(x), d).astype(np.float32)
-        first = 0
-        for name in STEPS[step]:
-            columns = self._model.columns[name]
-            blocks = -(-columns // d)
-            y = o[first : first + blocks].transpose(1, 0, 2).reshape(len(x), -1)
-            yield name, (x, y[:, :columns])
-            first += blocks
+        return JointProducts(self.columns, whole)

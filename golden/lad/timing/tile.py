@@ -77,6 +77,11 @@ class TileTiming:
         waits = self._head < len(self._job.heads) and self._used != HELD
         return self._state == "head" and waits
 
+    @property
+    def multiplies_until(self) -> int:
+        """The cycle of a linear layer's last sums, or this one."""
+        return self.linear.finished if self.linear.active else self.cycle
+
     def accepts(self, answer: tuple[int, int]) -> bool:
         """Whether an answer, to a reader and of a kind, is accepted."""
         reader, kind = answer
@@ -287,5 +292,7 @@ class TileCycles:
                 answer = answers.popleft()[1]
             if tile.request is not None and tile.request[1] != WRITE:
                 answers.append((tile.cycle + 1, tile.request))
+            # Nothing else happens while a linear layer has the port for itself.
+            tile.cycle = tile.multiplies_until
             tile.tick(answer)
         return max(last, tile.last) + 1 - begin

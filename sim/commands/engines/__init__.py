@@ -26,7 +26,7 @@ ATTENTION = (
     "baseline.h2o_core",
 )
 """Blocks that compute a layer's attention."""
-LINEAR = ("kllm.kllm_core", "veda.veda_core")
+LINEAR = ("kllm.kllm_core", "veda.veda_core", "lad.lad_tile")
 """Blocks that compute a layer's matrix products."""
 OPTIONS = (*topick.OPTIONS, *unicaim.OPTIONS, *tsuru.OPTIONS)
 """Options that engines add to the common ones."""

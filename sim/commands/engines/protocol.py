@@ -66,7 +66,7 @@ class ProductEngine(Protocol):
         timing: MemoryTiming = ...,
         check: bool = ...,
         submit: Callable[[int], Submit] = ...,
-        beside: RtlPart | None = ...,
+        beside: Sequence[RtlPart] = ...,
     ) -> Sequence[Products]:
-        """Products of each layer; `beside` is attention on the same block, which they may join."""
+        """Products of each layer; `beside` is their attention on the same block, if it is."""
         ...

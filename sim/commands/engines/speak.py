@@ -197,7 +197,7 @@ class Speaker:
                 request.memory,
                 request.check == "all",
                 workers.of_layer,
-                rtl[0] if rtl and request.linear == request.attention else None,
+                rtl if request.linear == request.attention else (),
             )
         self._runs = bool(rtl) + (layers[0].runs if layers else 0)
         return _Parts(rtl or self.dense.dense(), rtl, layers)

@@ -24,7 +24,7 @@ REFUSED = {
     "run stream.queue --simulator icarus --driver harness": "the compiled harness needs Verilator",
     "run stream.queue --baud 9600": "--baud needs --board",
     "generate --attention foo": "attention must be one of",
-    "generate --linear lad.lad_tile": "linear must be one of",
+    "generate --linear topick.topick_core": "linear must be one of",
     "generate --memory latency=0": "latency must be",
     "generate --trace-out none/x.npz": "output none/x.npz: the folder none does not exist",
     "generate --gguf none.gguf": "model none.gguf: there is no such file",

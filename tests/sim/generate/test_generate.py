@@ -270,8 +270,8 @@ def test_a_fault_in_the_rtl_ends_the_text_and_is_located(generated, model, tmp_p
             f"attention must be one of {', '.join(ATTENTION)}, none, not",
         ),
         (
-            "--linear lad.lad_tile",
-            "linear must be one of kllm.kllm_core, veda.veda_core, none, not",
+            "--linear topick.topick_core",
+            "linear must be one of kllm.kllm_core, veda.veda_core, lad.lad_tile, none, not",
         ),
         ("--attention none --trace-out t.npz", "--trace-out: it needs a block for --attention"),
         ("--trace-out no/t.npz", "output no/t.npz: the folder no does not exist"),

@@ -5,13 +5,14 @@ attention in another; all share one compiled core.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from golden.algorithms.kllm.attention import OUTLIERS
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.kllm.quantize import outlier_count
 from golden.algorithms.kllm.store import quantized_model
 from golden.kllm.kllm_core import parts_of
+from golden.lm.joint_products import STEPS
 from golden.lm.model import Llama
 from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config, matrix_shapes
@@ -19,7 +20,7 @@ from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import require
 from sim.commands.engines.attention import AttentionEngine, require_tokens
 from sim.commands.engines.kllm.attention import KllmAttention, words_of_attention
-from sim.commands.engines.kllm.layer_products import HEAD, STEPS, KllmLayer, products_of
+from sim.commands.engines.kllm.layer_products import HEAD, KllmLayer, products_of
 from sim.commands.engines.part import LayerRun, RtlPart
 from sim.commands.engines.workers import Submit, at_once
 from sim.core.design import Design
@@ -158,7 +159,7 @@ class KllmEngine(AttentionEngine[KllmCoreParameters]):
         timing: MemoryTiming = FASTEST,
         check: bool = True,
         submit: Callable[[int], Submit] = lambda layer: at_once,
-        beside: RtlPart | None = None,
+        beside: Sequence[RtlPart] = (),
     ) -> list[KllmLayer]:
         """One for each layer, and one for the output matrix if that is quantised.
 

@@ -20,6 +20,7 @@ from golden.kllm.kllm_core import (
     sums,
     tables_of,
 )
+from golden.lm.joint_products import STEPS
 from golden.lm.weights import INPUTS
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.commands.engines.kllm.layer_vectors import LayerVectors
@@ -35,8 +36,6 @@ from sim.testbenches.kllm.core.products import (
     with_words_late,
 )
 
-STEPS = (("wq", "wk", "wv"), ("wo",), ("gate", "up"), ("down",))
-"""Matrices of one input, whose products are offered to the core together."""
 HEAD = (("output",),)
 """The step of the output matrix."""
 

@@ -1,12 +1,13 @@
 """Matrix products and norms of a language model on VEDA's core (VEDA, IV-A and IV-B)."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
 
-from golden.algorithms.veda.half_model import NORMED, STEPS, HalfLlama, HalfProducts
+from golden.algorithms.veda.half_model import NORMED, HalfLlama
+from golden.lm.joint_products import STEPS
 from golden.lm.model import Llama
 from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config, matrix_shapes
@@ -49,7 +50,7 @@ class VedaLayer(RtlPart[VedaCoreParameters]):
         super().__init__(run, {NAME: steps.memory()} if run.beside is None else {})
         self._model, self._steps = model, steps
         self._attention = attention
-        self.multiply = HalfProducts(model, self._product).multiply
+        self.multiply = model.joined(self._product).multiply
         self.cycles: list[list[int]] = []
         self._tokens = [0] * len(STEPS)  # that each step has had
         sizes = [matrix.size // self._p.d for layer in model.matrices for matrix in layer]
@@ -154,11 +155,12 @@ class VedaProducts(VedaEngine):
         timing: MemoryTiming = FASTEST,
         check: bool = True,
         submit: Callable[[int], Submit] = lambda layer: at_once,
-        beside: RtlPart | None = None,
+        beside: Sequence[RtlPart] = (),
     ) -> list[VedaLayer]:
         """One for each layer, all on one core, which is attention's if that is on this block."""
         assert isinstance(quantised, HalfLlama)
-        attention = beside if isinstance(beside, VedaAttention) else None
+        attention = beside[0] if beside else None
+        assert attention is None or isinstance(attention, VedaAttention)
         if attention is not None:
             rule = "check must be all or none where one core computes attention and products"
             require(attention._check == check, rule, "attention")

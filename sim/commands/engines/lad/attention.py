@@ -1,0 +1,128 @@
+"""Attention of a language model on LAD's tile, one session a layer (LAD, section IV)."""
+
+import numpy as np
+
+from golden.algorithms.lad.tile_model import TileLlama, layer_rows
+from golden.lm.weights import Config
+from hw.lad.tile_parameters import LadTileParameters
+from sim.commands.engines.attention import (
+    AttentionEngine,
+    require_head_size,
+    require_heads,
+    require_tokens,
+)
+from sim.commands.engines.part import LayerRun
+from sim.commands.engines.stored import StoredAttention
+from sim.testbenches.decode import input_streams, offer, offer_rows
+from sim.testbenches.lad.lad_tile import Tokens
+
+
+class LadAttention(StoredAttention[LadTileParameters]):
+    """One layer's attention, computed by RTL and compared with the bit-exact model on every bit.
+
+    Compared are outputs, reports and, after each token, all rows of the memory. The ``votes`` of
+    ``steps`` are the query heads for which a position was active. ``tokens`` are the tile's jobs,
+    ``weight_rows`` the number of rows of matrices that it has read.
+    """
+
+    block = "lad.lad_tile"
+
+    def __init__(self, run: LayerRun):
+        p = run.parameters(LadTileParameters)
+        self.tokens, self.weight_rows = tokens_of(p, run), 0
+        self._counted = [name for name, _ in p.report_layout if name != "error"]
+        sums = [*self._counted, "rows of dense attention", "invalid heads"]
+        super().__init__(run, self.tokens.memory(), p.d, sums)
+
+    def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        token, kv_heads = len(self.steps), len(k)
+        operands = self._operands(q, k, v)
+        o, votes = (self._modelled if self._check else self._unchecked)(token, *operands)
+        self.rows = kv_heads * (token + 1)
+        positions = np.repeat(np.arange(token + 1)[None], kv_heads, axis=0)
+        return self._end(q, operands, o, positions, votes)
+
+    def _modelled(self, token: int, q: np.ndarray, k: np.ndarray, v: np.ndarray):
+        """The step by the bit-exact model; by the RTL too, but perhaps later."""
+        number = len(self.tokens.results)
+        heads = self.tokens.add(q, k, v, token + 1, restart=token == 0)
+        self._later(token, self.tokens.stimulus([], since=number))
+        active = np.stack([head.active for head in heads]).reshape(len(k), -1, token + 1)
+        return np.stack([head.o for head in heads]), active.sum(axis=1, dtype=np.int32)
+
+    def _unchecked(self, token: int, q: np.ndarray, k: np.ndarray, v: np.ndarray):
+        """The step by the RTL alone, which does not show which positions are active."""
+        inputs, group = input_streams(self._p), len(q) // len(k)
+        flags = {"n": token + 1, "restart": token == 0}
+        offer(inputs, 0, {"heads": len(q), "group": group, **flags})
+        offer_rows(inputs, 0, q, k, v)
+        outcome = self._alone(token, inputs.packed(), {"o": len(q), "report": len(q)})
+        return self._outputs(outcome), np.full((len(k), token + 1), -1, np.int32)
+
+    def count(self, report: dict[str, np.ndarray], o: dict[str, np.ndarray]) -> None:
+        """The reports' fields, ``n`` being the positions in view; the rows of K and V that dense
+        attention reads, each head its own; invalid heads."""
+        for name in self._counted:
+            self._sums[name] += int(report[name].sum())
+        self._sums["rows of dense attention"] += 2 * int(report["n"].sum())
+        self._sums["invalid heads"] += int(o["invalid"].sum())
+
+    def bytes_moved(self) -> dict[str, int]:
+        found = super().bytes_moved()
+        weights = 2 * self._p.d * self.weight_rows
+        if weights:
+            found |= {"kv_read": found["kv_read"] - weights, "weights_read": weights}
+        return found
+
+    def figures(self) -> dict[str, float]:
+        found = super().figures()
+        return found | {"rows read": found["rows read"] - self.weight_rows}
+
+
+def tokens_of(p: LadTileParameters, run: LayerRun) -> Tokens:
+    """No jobs yet; a layer's matrices are in the memory, if the tile multiplies them."""
+    tokens = Tokens(p)
+    if isinstance(run.quantised, TileLlama):
+        rows = layer_rows(run.quantised.matrices[run.layer]).view(np.uint16)
+        start = p.regions["weight"].base
+        tokens.model.memory[start : start + len(rows)] = rows
+        tokens.join()
+    return tokens
+
+
+class LadEngine(AttentionEngine[LadTileParameters]):
+    def parameters(self, config: Config, rows: int) -> LadTileParameters:
+        """A tile of the model's heads. It keeps all tokens: 1024, or more if `rows` is more."""
+        default = LadTileParameters()
+        return LadTileParameters(
+            d=max(8, 1 << (config.d - 1).bit_length()),
+            positions=max(default.positions, 1 << (rows - 1).bit_length()),
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+        )
+
+    def require_fit(self, p: LadTileParameters, config: Config, rows: int, tokens: int) -> None:
+        """Refuse a tile that the model or all tokens do not fit.
+
+        :raises ParameterError: naming the parameter to change.
+        """
+        require_heads(config, p.heads, p.kv_heads)
+        require_head_size(config, p.d)
+        require_tokens(tokens, "positions", p.positions)
+
+    def note(self, figures: dict[str, float]) -> str:
+        """What was saved, in words."""
+        positions, dense = figures["n"], figures["rows of dense attention"]
+        invalid = int(figures["invalid heads"])
+        return (
+            f"{figures['active'] / positions:.1%} of positions active, "
+            f"{figures['updated'] / positions:.1%} updated, "
+            f"{figures['rows read'] / dense:.2f} times the rows that dense attention reads"
+            + (f", {invalid} outputs invalid" if invalid else "")
+        )
+
+    def attention(self, run: LayerRun, rows: int) -> LadAttention:
+        return LadAttention(run)
+
+
+engine = LadEngine()
