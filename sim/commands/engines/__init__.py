@@ -19,6 +19,7 @@ ATTENTION = (
     "veda.veda_core",
     "topick.topick_core",
     "lad.lad_tile",
+    "lad.lad_system",
     "unicaim.unicaim_core",
     "kllm.kllm_core",
     "tsuru.tsuru_core",

@@ -115,12 +115,15 @@ class RtlPart(Generic[P]):
         layouts = self._design.outputs
         expected = {name: len(beats) for name, beats in stimulus.outputs.items()}
         outcome = self._rtl(token, stimulus.inputs, expected, drain, where)
-        found = compare(stimulus, outcome.outputs, layouts, outcome.cycles_of)
-        self._refuse(token, found, place)
+        self._refuse(token, self._mismatches(stimulus, outcome), place)
         if self._timed and (wrong := stimulus.wrong_cycles(outcome)) is not None:
             raise Difference(self.block, self._layer, token, where + wrong)
         self.bits += sum(len(b) * payload.width(layouts[n]) for n, b in stimulus.outputs.items())
         return outcome
+
+    def _mismatches(self, stimulus: Stimulus, outcome: Outcome) -> Sequence[Mismatch]:
+        """Beats that differ; a block whose beats come in any order puts them in order first."""
+        return compare(stimulus, outcome.outputs, self._design.outputs, outcome.cycles_of)
 
     def _refuse(
         self,

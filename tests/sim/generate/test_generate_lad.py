@@ -10,7 +10,8 @@ from golden.lm.commands import open_model
 from golden.trace import load
 from hw.catalogue import find
 from hw.lad.tile_parameters import LadTileParameters
-from sim.commands.engines.lad.lad_tile import LadAttention, engine
+from sim.commands.engines.lad.attention import LadAttention
+from sim.commands.engines.lad.lad_tile import engine
 from sim.commands.engines.part import LayerRun
 from sim.core.design import generate
 from tests.support.sim.generated import (

@@ -14,6 +14,7 @@ from sim.commands.engines.attention import (
 from sim.commands.engines.part import LayerRun
 from sim.commands.engines.stored import StoredAttention
 from sim.testbenches.decode import input_streams, offer, offer_rows
+from sim.testbenches.lad.jobs import LadJobs
 from sim.testbenches.lad.lad_tile import Tokens
 
 
@@ -26,13 +27,18 @@ class LadAttention(StoredAttention[LadTileParameters]):
     """
 
     block = "lad.lad_tile"
+    tokens: LadJobs
 
     def __init__(self, run: LayerRun):
         p = run.parameters(LadTileParameters)
-        self.tokens, self.weight_rows = tokens_of(p, run), 0
-        self._counted = [name for name, _ in p.report_layout if name != "error"]
+        self.tokens, self.weight_rows = with_matrices(self.jobs(p), run), 0
+        self._counted = [name for name, _ in p.report_layout if name not in ("error", "head")]
         sums = [*self._counted, "rows of dense attention", "invalid heads"]
         super().__init__(run, self.tokens.memory(), p.d, sums)
+
+    def jobs(self, p: LadTileParameters) -> LadJobs:
+        """No jobs yet."""
+        return Tokens(p)
 
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         token, kv_heads = len(self.steps), len(k)
@@ -79,15 +85,14 @@ class LadAttention(StoredAttention[LadTileParameters]):
         return found | {"rows read": found["rows read"] - self.weight_rows}
 
 
-def tokens_of(p: LadTileParameters, run: LayerRun) -> Tokens:
-    """No jobs yet; a layer's matrices are in the memory, if the tile multiplies them."""
-    tokens = Tokens(p)
-    if isinstance(run.quantised, TileLlama):
+def with_matrices(jobs: LadJobs, run: LayerRun) -> LadJobs:
+    """The same; a layer's matrices are in the memory, if the tile multiplies them."""
+    if jobs.parameters.weights and isinstance(run.quantised, TileLlama):
         rows = layer_rows(run.quantised.matrices[run.layer]).view(np.uint16)
-        start = p.regions["weight"].base
-        tokens.model.memory[start : start + len(rows)] = rows
-        tokens.join()
-    return tokens
+        start = jobs.parameters.regions["weight"].base
+        jobs.model.memory[start : start + len(rows)] = rows
+        jobs.join()
+    return jobs
 
 
 class LadEngine(AttentionEngine[LadTileParameters]):

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -12,13 +13,14 @@ from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config, matrix_shapes
 from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from hw.parameters import require
-from sim.commands.engines.lad.attention import LadAttention, LadEngine, tokens_of
+from sim.commands.engines.lad.attention import LadAttention, LadEngine, with_matrices
 from sim.commands.engines.part import LayerRun, RtlPart
 from sim.commands.engines.workers import Submit, at_once
 from sim.core import payload
 from sim.core.design import Design
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.testbenches.decode import input_streams, offer
+from sim.testbenches.lad.lad_tile import Tokens
 from sim.testbenches.memory import NAME
 
 
@@ -39,7 +41,8 @@ class LadLayer(RtlPart[LadTileParameters]):
 
     def __init__(self, run: LayerRun, model: TileLlama, attention: LadAttention | None):
         p = run.parameters(LadTileParameters)
-        self._jobs = tokens_of(p, run) if attention is None else attention.tokens
+        jobs = with_matrices(Tokens(p), run) if attention is None else attention.tokens
+        self._jobs = cast(Tokens, jobs)
         super().__init__(run, {NAME: self._jobs.memory()} if attention is None else {})
         self._model, self._attention = model, attention
         self.multiply = JointProducts(model.columns, self._product).multiply
