@@ -35,7 +35,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def generated(call, model):
-    """A text, or why there is none."""
+    """Status, standard output and standard error of a command."""
 
     def run(options: str = "", attention: str = "lad.lad_tile"):
         settings = " ".join(f"--set {name}={value}" for name, value in SETTINGS.items())
@@ -101,3 +101,16 @@ def test_refusals(generated):
     ):
         status, out, err = generated(option)
         assert status == 2 and out == "" and message in err and err.count("\n") == 1
+
+
+@pytest.mark.campaign
+def test_a_token_of_the_real_model(call, smollm2):
+    """All 30 layers, attention and products on a tile each: every bit and cycle."""
+    blocks = "--attention lad.lad_tile --linear lad.lad_tile"
+    result = result_of(
+        call(cli.main, f"generate --gguf {smollm2} {blocks} --prompt Once --tokens 1 --json")
+    )
+    assert result["mismatches"] == 0 and result["bits_compared"] > 3e7
+    rows = 30 * result["blocks"]["lad.lad_tile"]["weights"]
+    assert result["bytes"]["weights_read"] == 128 * rows
+    assert rows < result["cycles_per_token"][0] < 1.1 * rows
