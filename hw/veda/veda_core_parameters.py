@@ -253,9 +253,8 @@ class VedaCoreParameters(DecodeParameters):
         for step in steps:
             moved = 0  # when the step's context has a place
             if isinstance(step, MovedWork):
-                moved = max(arrival, key if late else 0, held.get(step.old, 0))
-                moved += self.mover.cycles(step, memory_latency)
-                step = step.work
+                begin = max(arrival, key if late else 0, held.get(step.old, 0))
+                moved, step = begin + self.mover.cycles(step, memory_latency), step.work
             if step is None or isinstance(step, OverflowWork):
                 known = 0 if step is None else free.get(step.context, 0)
                 error = max(idle, reported, known, moved) + 1
@@ -282,8 +281,7 @@ class VedaCoreParameters(DecodeParameters):
                 # The tokens join when the map has done the last swap; then their rows are written.
                 tokens, lengths = work.tokens, list(work.lengths)
                 join = command + 1
-                if swap < join:
-                    join = max(join, swap + RowMapParameters.SWAP_CYCLES)
+                join = max(join, swap + RowMapParameters.SWAP_CYCLES) if swap < join else join
                 run = join + tokens + 2 * tokens * -(-heads // group)
                 key = max(key, run + fetched)
                 for turn in order.turns(heads, group):
