@@ -128,6 +128,3 @@ class LadEngine(AttentionEngine[LadTileParameters]):
 
     def attention(self, run: LayerRun, rows: int) -> LadAttention:
         return LadAttention(run)
-
-
-engine = LadEngine()
