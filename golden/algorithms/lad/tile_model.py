@@ -1,4 +1,4 @@
-"""A Llama model whose layers' products are those of LAD's tile, in FP16 (LAD, IV-A)."""
+"""A Llama model whose layers multiply as LAD's tile does, in FP16 (LAD, IV-A)."""
 
 from collections.abc import Callable, Iterator
 

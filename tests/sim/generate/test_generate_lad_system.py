@@ -21,7 +21,7 @@ def generated(run, model):
 
 
 def test_it_speaks_as_one_tile(generated):
-    """Bits of all heads are those of a tile that has all, in fewer cycles; any memory."""
+    """Bits of all heads equal one tile's that has all, in fewer cycles; any memory."""
     both = result_of(generated)
     one = result_of(lambda options: generated(options, block="lad.lad_tile"))
     assert both["tokens"] == one["tokens"] and both["mismatches"] == 0

@@ -15,6 +15,7 @@ from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from hw.parameters import require
 from sim.commands.engines.lad.attention import LadAttention, LadEngine, with_matrices
 from sim.commands.engines.part import LayerRun, RtlPart
+from sim.commands.engines.products import JointLayer
 from sim.commands.engines.workers import Submit, at_once
 from sim.core import payload
 from sim.core.design import Design
@@ -24,20 +25,16 @@ from sim.testbenches.lad.lad_tile import Tokens
 from sim.testbenches.memory import NAME
 
 
-class LadLayer(RtlPart[LadTileParameters]):
+class LadLayer(JointLayer[LadTileParameters]):
     """Products of one layer, by RTL and by the bit-exact model.
 
-    Up to six tokens of a prompt share the rows of the matrices. ``cycles`` has four numbers a
-    token, one for each step; tokens that share rows count with the last of them.
+    Up to six tokens of a prompt share the rows of the matrices.
 
     attention
         The layer's attention on the same tile, if it is.
     """
 
     block = "lad.lad_tile"
-    runs = len(STEPS)
-    combine = None
-    turn = None
 
     def __init__(self, run: LayerRun, model: TileLlama, attention: LadAttention | None):
         p = run.parameters(LadTileParameters)
@@ -46,8 +43,6 @@ class LadLayer(RtlPart[LadTileParameters]):
         super().__init__(run, {NAME: self._jobs.memory()} if attention is None else {})
         self._model, self._attention = model, attention
         self.multiply = JointProducts(model.columns, self._product).multiply
-        self.cycles: list[list[int]] = []
-        self._tokens = [0] * len(STEPS)  # that each step has had
         rows = [[part.shape[0] * part.shape[1] for part in step] for step in self._matrices]
         ends = np.cumsum(np.concatenate(rows)).tolist()
         first = iter([0, *ends])
@@ -62,10 +57,7 @@ class LadLayer(RtlPart[LadTileParameters]):
         found, most = [], min(VPUS, self._p.heads)
         for first in range(0, len(x), most):
             vectors = x[first : first + most]
-            self._tokens[step] += len(vectors)
-            while len(self.cycles) < self._tokens[step]:
-                self.cycles.append([0] * len(STEPS))
-            token = self._tokens[step] - 1
+            token = self._begin(step, len(vectors))
 
             def part(number: int, pieces: np.ndarray, w: np.ndarray, token=token) -> np.ndarray:
                 run = self._modelled if self._check else self._unchecked
@@ -106,11 +98,6 @@ class LadLayer(RtlPart[LadTileParameters]):
         found = payload.unpack(self._design.outputs["y"], outcome.outputs["y"])
         y = [found[f"y[{vector}]"].astype(np.uint32) for vector in range(count)]
         return np.stack(y, axis=1).view(np.float32)
-
-    def bytes_moved(self) -> dict[str, int]:
-        """Bytes that the tile has read; none beside attention, which counts both."""
-        use = self._session.uses(contents=False)[NAME] if self._opened else None
-        return {"weights_read": use.bytes_read if use else 0}
 
 
 class LadProducts(LadEngine):

@@ -16,6 +16,7 @@ from hw.parameters import require
 from hw.veda.core_work import ProductWork
 from hw.veda.veda_core_parameters import VedaCoreParameters
 from sim.commands.engines.part import LayerRun, RtlPart
+from sim.commands.engines.products import JointLayer
 from sim.commands.engines.veda.attention import VedaAttention, VedaEngine, steps_of
 from sim.commands.engines.workers import Submit, at_once
 from sim.core.design import Design
@@ -27,11 +28,10 @@ DEPTH, TOKENS = 1024, 8
 """Rows in the core's buffer, as in the paper; tokens of a prompt that share rows."""
 
 
-class VedaLayer(RtlPart[VedaCoreParameters]):
+class VedaLayer(JointLayer[VedaCoreParameters]):
     """Products of one layer, by RTL and by the bit-exact model.
 
-    A prompt's vectors share the rows of the matrices, as many as the core takes. ``cycles`` has
-    four numbers a token, one for each step; vectors that share rows count with the last of them.
+    A prompt's vectors share the rows of the matrices, as many as the core takes.
 
     steps
         What the core has computed so far, for all layers.
@@ -40,9 +40,6 @@ class VedaLayer(RtlPart[VedaCoreParameters]):
     """
 
     block = "veda.veda_core"
-    runs = len(STEPS)
-    combine = None
-    turn = None
 
     def __init__(
         self, run: LayerRun, model: HalfLlama, steps: Steps, attention: VedaAttention | None
@@ -51,8 +48,6 @@ class VedaLayer(RtlPart[VedaCoreParameters]):
         self._model, self._steps = model, steps
         self._attention = attention
         self.multiply = model.joined(self._product).multiply
-        self.cycles: list[list[int]] = []
-        self._tokens = [0] * len(STEPS)  # that each step has had
         sizes = [matrix.size // self._p.d for layer in model.matrices for matrix in layer]
         before = run.layer * len(STEPS)
         self._first = [sum(sizes[: before + step]) for step in range(len(STEPS))]
@@ -66,11 +61,8 @@ class VedaLayer(RtlPart[VedaCoreParameters]):
             if self._attention is not None:
                 work = ProductWork(x.shape[1], len(part), blocks, step in NORMED)
                 self._attention.weight_rows += blocks * self._p.requests(work)
-            self._tokens[step] += len(part)
-            while len(self.cycles) < self._tokens[step]:
-                self.cycles.append([0] * len(STEPS))
             run = self._modelled if self._check else self._unchecked
-            o = run(self._tokens[step] - 1, step, part)
+            o = run(self._begin(step, len(part)), step, part)
             found.append(o.reshape(-1, len(part), self._p.d))
         return np.concatenate(found, axis=1).reshape(-1, self._p.d)
 
@@ -98,11 +90,6 @@ class VedaLayer(RtlPart[VedaCoreParameters]):
         outcome = self._rtl(token, inputs.packed(), {"o": blocks * vectors})
         self.cycles[token][step] = outcome.cycles
         return self._half(outcome, "o", "o", self._p.d)
-
-    def bytes_moved(self) -> dict[str, int]:
-        """Bytes that the core has read; none beside attention, which counts both."""
-        use = self._session.uses(contents=False)[NAME] if self._opened else None
-        return {"weights_read": use.bytes_read if use else 0}
 
 
 class VedaProducts(VedaEngine):
