@@ -20,6 +20,7 @@ COMMANDS = {
     "exhaustive": "compare all pairs of 16-bit operands of six units with the processor",
     "synth": "area and delay of blocks, mapped to a cell library or an FPGA",
     "energy": "what a block's logic costs, by its testbench on the mapped netlist",
+    "layout": "place a block's cells in rows, and what their wires cost",
     "results": "repeat each paper's main result on the language model",
     "campaign": "run the tests that are too long for the suite",
     "lint": "lint generated Verilog of every preset",

@@ -2,21 +2,24 @@
 
 import argparse
 import dataclasses
-import functools
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from sim.commands.arguments import add_configuration, configuration, count, vectors
-from sim.synth.flow import MODES
+from sim.commands.mapping import (
+    MODE,
+    PIECES,
+    add_core,
+    add_mapping,
+    capacitance,
+    core_of,
+    library_of,
+    mapped,
+)
+from sim.synth.placement import Core
 
 RUNS = 4
-PIECES = 1000
-"""Gates from which on a sub-module is mapped by itself."""
-MODE = "speed"
-"""Without buffers, as for the smallest area, a net of large fan-out takes so long that glitches say
-nothing about a design at its clock."""
 CLOCK_MHZ = 1000
 
 
@@ -28,6 +31,8 @@ def measure(
     library: str,
     sha256: str,
     mode: str = MODE,
+    pieces: int = PIECES,
+    wires: tuple[Core, float] | None = None,
 ) -> dict[str, Any]:
     """Energies of a block, as the command's JSON has them.
 
@@ -39,25 +44,33 @@ def measure(
         Hash of the library's content, for the key of a kept result.
     mode
         One of :data:`sim.synth.flow.MODES`.
-    :raises ToolError: if an output of the netlist differs from the model's.
+    pieces
+        Gates from which on a sub-module is mapped by itself.
+    wires
+        The core to place cells in, and wires' capacitance in fF per µm; None for no wires.
+    :raises ToolError: if an output of the netlist differs from the model's, or with wires as
+        :func:`sim.synth.placement.place`.
     """
     from hw.catalogue import find
-    from hw.emit.export import to_rtlil
     from sim.checks.gate_run import GateRun
     from sim.core.design import generate
     from sim.drivers.run import load_testbench, load_trace
     from sim.synth import liberty, power
-    from sim.synth.flow import Mapper
 
     block, cells = find(name), liberty.read(Path(library))
-    with tempfile.TemporaryDirectory(prefix="energy_") as scratch:
-        rtlil = to_rtlil(block.create(parameters), "unit")
-        mapped = Mapper(rtlil, "unit", cells, Path(scratch), PIECES).map(mode)
+    design = mapped(name, parameters, library, sha256, mode, pieces)
+    netlist = design.netlist
+    if wires is not None:
+        from sim.synth.placement import place
+        from sim.synth.wires import Wires
+
+        core, ff_per_um = wires
+        netlist = Wires.of(place(netlist, cells, core)).netlist(ff_per_um)
     testbench, trace = load_testbench(block), load_trace(None)
     many = many or testbench.default_vectors(parameters)
     stimuli = [testbench.stimulus(parameters, trace, many, seed) for seed in seeds]
-    costs = power.energies(mapped.netlist, cells, power.read(cells.path))
-    found = GateRun(generate(block, parameters), mapped.netlist, cells, costs).run(stimuli)
+    costs = power.energies(netlist, cells, power.read(cells.path))
+    found = GateRun(generate(block, parameters), netlist, cells, costs).run(stimuli)
 
     def mean(beats) -> float:
         return sum(len(beats(stimulus)) for stimulus in stimuli) / len(stimuli)
@@ -71,11 +84,12 @@ def measure(
         "parameters": dataclasses.asdict(parameters),
         "library": cells.name,
         "mode": mode,
+        "wires_ff_per_um": wires and wires[1],
         "vectors": many,
         "runs": len(seeds),
-        "cells": len(mapped.netlist.cells),
-        "area_um2": round(mapped.area, 1),
-        "flipflops": mapped.flipflops,
+        "cells": len(netlist.cells),
+        "area_um2": round(design.area, 1),
+        "flipflops": design.flipflops,
         "cycles": found.cycles,
         "beats": streams,
         "results": results,
@@ -99,9 +113,10 @@ def energy_command(arguments) -> int:
     if with_streams(component, "unit") is not component:
         raise ParameterError(f"{block.name} has no streams; docs/arithmetic.md has such units")
     seeds = range(arguments.seed, arguments.seed + arguments.runs)
+    wires = None if arguments.wires is None else (core_of(arguments), arguments.wires)
     library = library_of(arguments.liberty)
-    many, mode = arguments.vectors, arguments.mode
-    row = measure(block.name, parameters, many, seeds, *library, mode)
+    many, mode, pieces = arguments.vectors, arguments.mode, arguments.pieces
+    row = measure(block.name, parameters, many, seeds, *library, mode, pieces, wires)
     print(json.dumps(row, indent=1)) if arguments.json else describe(row)
     return 0
 
@@ -118,17 +133,10 @@ def describe(row: dict[str, Any]) -> None:
     print(f"pJ a cycle: {row['settled_fj'] / cycles / 1e3:.3f} toggles between settled values,")
     print(f"  {row['glitches_fj'] / cycles / 1e3:.3f} more with glitches,")
     print(f"  {row['clock_fj'] / 1e3:.3f} clock pins, {leakage / 1e3:.3f} leakage at 1 GHz.")
-    print("Without wires and clock tree; memories as flip-flops.")
-
-
-@functools.cache
-def library_of(name: str) -> tuple[str, str]:
-    """Path and hash of a cell library."""
-    from golden.files import file_sha256
-    from sim.synth import libraries
-
-    path = libraries.find(name).path
-    return str(path), file_sha256(path)
+    wires = "Without wires and clock tree"
+    if (ff_per_um := row["wires_ff_per_um"]) is not None:
+        wires = f"With wires of {ff_per_um:g} fF/um, a tree without buffers for the clock"
+    print(f"{wires}; memories as flip-flops.")
 
 
 def register(commands) -> None:
@@ -139,22 +147,18 @@ def register(commands) -> None:
             "Map a block to a cell library, run its testbench on the netlist, compare every output "
             "with the golden model, and say what toggles, glitches, clock pins and leakage cost. "
             "Nothing stalls; a memory of the block answers in the next cycle. Gates have inertial "
-            "delays; there are no wires."
+            "delays. --wires places the cells and counts their wires."
         ),
     )
     add_configuration(command, preset="first")
+    add_mapping(command)
     command.add_argument(
-        "--liberty",
-        default="nangate45",
-        metavar="FILE.lib",
-        help="cell library with power; nangate45 is fetched once (default: %(default)s)",
+        "--wires",
+        type=capacitance,
+        metavar="FF_PER_UM",
+        help="place the cells, and count wires of that capacitance, fF per um (default: no wires)",
     )
-    command.add_argument(
-        "--mode",
-        choices=MODES,
-        default=MODE,
-        help="mapping, as of `sim synth` (default: %(default)s)",
-    )
+    add_core(command)
     command.add_argument(
         "--vectors",
         type=vectors,

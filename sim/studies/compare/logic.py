@@ -111,10 +111,10 @@ def operations(row: Mapping[str, Any], shape: Shape) -> dict[str, float]:
 
 def tasks(chosen: Iterable[tuple[str, Any]]) -> list[Task]:
     """What is to be measured for designs and their parameters, each once."""
-    from sim.commands import energy
+    from sim.commands import energy, mapping
     from sim.synth import measure
 
-    library, sha256 = energy.library_of(LIBRARY)
+    library, sha256 = mapping.library_of(LIBRARY)
     target = measure.Target(library, sha256, mode="area", hierarchy=True)
     seeds = range(1, RUNS + 1)
     found = {
