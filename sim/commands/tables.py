@@ -10,8 +10,8 @@ Sources: the catalogue (names, summaries, presets, latencies), the files of the 
 measurements that took long and are kept in ``docs/results``: ``synthesis.json`` (rows of
 ``python -m sim synth --json``), ``verification.json`` (proofs, and the counts of
 ``python -m sim mutate`` that the folders' pages explain), ``fpga.json`` (``python -m hw fpga
---json``), ``dram.json`` (``python -m sim dram --cores --json``), and the papers' claims, of
-``make eval``.
+--json``), ``layout.json`` (``python -m sim layout --json``), ``dram.json`` (``python -m sim dram
+--cores --json``), and the papers' claims, of ``make eval``.
 """
 
 import dataclasses
@@ -35,6 +35,7 @@ SYNTHESIZED = ("block", "preset", "mode")
 BUILT = ("board", "block", "configuration")
 OF_BUILT = (*BUILT, "used", "clock_mhz", "fmax_mhz")
 DRAM = RESULTS / "dram.json"
+LAYOUT = RESULTS / "layout.json"
 PAGES = (
     *("README.md", "docs/blocks.md", "docs/boards.md", "docs/buses.md", "docs/dram.md"),
     "docs/measured.md",
@@ -269,6 +270,31 @@ def parts() -> list[str]:
     return lines
 
 
+def layouts() -> list[str]:
+    """Placed blocks: their cores, wires, and delays without wires and with each capacitance."""
+    rows = _read(LAYOUT)
+    capacitances = [f"{wires['ff_per_um']:g}" for wires in rows[0]["with_wires"]]
+    lines = table_head(
+        *("block, preset, mode", "cells", "core, µm", "wires, mm", "longest, µm"),
+        *("wires over pins, pF", "delay, ps", *(f"at {value} fF/µm" for value in capacitances)),
+    )
+    for row in rows:
+        without, middle = row["delay_ps"], row["with_wires"][len(capacitances) // 2]
+        lines.append(
+            table_row(
+                f"`{row['block']}` {row['preset']}, {row['mode']}",
+                f"{row['cells']:,}",
+                f"{row['width_um']:.0f} × {row['height_um']:.0f}",
+                f"{row['wires_mm'] + row['clock_mm']:.1f}",
+                f"{row['longest_um']:.0f}",
+                f"{middle['wires_pf'] / row['pins_pf']:.2f}",
+                f"{without:.0f}",
+                *(f"+ {wires['delay_ps'] / without - 1:.0%}" for wires in row["with_wires"]),
+            )
+        )
+    return lines
+
+
 def dram() -> list[str]:
     """Each core on each DRAM."""
     from sim.commands.dram_cores import table_of
@@ -291,6 +317,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "verification": verification,
     "fpga": fpga,
     "parts": parts,
+    "layouts": layouts,
     "dram": dram,
     "standards": standards,
 }
@@ -315,14 +342,16 @@ def filled(text: str) -> str:
 
 
 def add_measured(path: Path) -> None:
-    """Keep the rows of a file that ``sim synth --json`` or ``hw fpga --json`` printed."""
+    """Keep the rows that ``sim synth``, ``sim layout`` or ``hw fpga`` printed with ``--json``."""
     try:
         new, kept, key = _read(path), SYNTHESIS, SYNTHESIZED
-        if new and "board" in new[0]:
+        if new and "with_wires" in new[0]:
+            kept = LAYOUT
+        elif new and "board" in new[0]:
             new, kept, key = [{name: row[name] for name in OF_BUILT} for row in new], FPGA, BUILT
         keyed = _keyed(new, key)
     except (ValueError, TypeError, KeyError):
-        commands = "`python -m sim synth --json` or `python -m hw fpga --json`"
+        commands = "`--json` of `python -m sim synth`, `sim layout` or `python -m hw fpga`"
         raise UnusableFile(f"{path} must hold what {commands} prints") from None
     rows = _keyed(_read(kept) if kept.exists() else [], key) | keyed
     text = json.dumps([rows[key] for key in sorted(rows)], indent=1) + "\n"
@@ -369,8 +398,9 @@ def register(commands) -> None:
         action="append",
         default=[],
         metavar="FILE.json",
-        help="first keep what `python -m sim synth ... --liberty nangate45 --mode speed --json` "
-        "or `python -m hw fpga ... --json` printed; may be repeated",
+        help="first keep what `python -m sim synth ... --liberty nangate45 --mode speed --json`, "
+        "`python -m sim layout ... --json` or `python -m hw fpga ... --json` printed; may be "
+        "repeated",
     )
     command.add_argument("--check", action="store_true", help="write nothing, fail if out of date")
     command.set_defaults(run=tables_command)

@@ -152,11 +152,22 @@ def test_designs_for_boards_are_kept_and_shown(run, checkout):
     assert len(kept) == len(rows) + 1 and "some" not in tables.FPGA.read_text()
 
 
+def test_rows_of_layouts_are_kept(run, checkout):
+    row = json.loads(tables.LAYOUT.read_text())[0] | {"preset": "fp12", "width_um": 34.56}
+    new = checkout / "new.json"
+    new.write_text(json.dumps([row]))
+    before = len(json.loads(tables.LAYOUT.read_text()))
+    assert run(f"tables --add {new}") == (0, "docs/measured.md: written\n", "")
+    assert f"`{row['block']}` fp12, {row['mode']}" in (checkout / "docs/measured.md").read_text()
+    assert len(json.loads(tables.LAYOUT.read_text())) == before + 1
+
+
 def test_errors_are_one_sentence(run, checkout):
     wrong = checkout / "wrong.json"
     wrong.write_text('{"area": 1}')
     status, _, error = run(f"tables --add {wrong}")
-    assert status == 2 and "must hold what `python -m sim synth --json` or" in error
+    assert status == 2
+    assert "must hold what `--json` of `python -m sim synth`, `sim layout` or" in error
     readme = checkout / "README.md"
     readme.write_text(readme.read_text().replace("table claims:", "table plans:"))
     status, _, error = run("tables")
