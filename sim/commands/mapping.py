@@ -127,7 +127,7 @@ def site(text: str) -> Core:
     if not name or any(character.isspace() for character in name):
         raise argparse.ArgumentTypeError(f"must be {what}, not {text}")
     sizes = [_number(number, 0.01, 100.0, what) for number in (width, height)]
-    return Core(name, *sizes)
+    return Core(name, sizes[0], sizes[1], layers=None)
 
 
 def _number(text: str, least: float, most: float, what: str) -> float:

@@ -1,4 +1,4 @@
-"""Synthesis of blocks: mapping to gates or an FPGA, area, static timing, placement, wires, energy."""
+"""Synthesis: mapping to gates or an FPGA, area, timing, placement, wires, energy."""
 
 from sim.core.tools import ToolError, UnusableFile
 

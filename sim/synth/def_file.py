@@ -1,8 +1,8 @@
 """A placement as a DEF file, which layout tools read beside the library's LEF files.
 
-It has rows, placed cells, ports as pins at their places, and nets with their pins. Cells are named
-``u<number>`` and nets ``n<number>``, as in Yosys' netlist; ports have their own names. Constants,
-power and fillers are left to the reader.
+It has rows, placed cells, ports as pins at their places, nets with their pins, and tracks if those
+of the core are known. Cells are named ``u<number>`` and nets ``n<number>``, as in Yosys' netlist;
+ports have their own names. Constants, power and fillers are left to the reader.
 """
 
 from collections.abc import Iterator
@@ -11,10 +11,14 @@ from sim.synth.liberty import Library
 from sim.synth.placement import Placement
 
 UNITS = 2000
-"""Of length in a µm."""
+"""Units of length in a µm."""
 
 MARGIN = 2
 """Rows between the core and the die's edge, where ports are."""
+
+
+PORT = 0.07
+"""Half the width of a port's square, in µm."""
 
 
 def text(placement: Placement, library: Library) -> str:
@@ -37,6 +41,12 @@ def _head(placement: Placement) -> Iterator[str]:
     for row in range(placement.rows):
         turn, y = ("FS" if row % 2 else "N"), _units(row * core.height)
         yield f"ROW row{row} {core.site} 0 {y} {turn} DO {sites} BY 1 STEP {step} 0 ;"
+    for name, axis, pitch, place in core.layers or ():
+        length, step = width if axis == "X" else height, _units(pitch)
+        # The first track inside the die.
+        first = _units(place) - (_units(place) + margin) // step * step
+        count = (length + margin - first) // step + 1
+        yield f"TRACKS {axis} {first} DO {count} STEP {step} LAYER {name} ;"
 
 
 def _cells(placement: Placement) -> Iterator[str]:
@@ -47,12 +57,15 @@ def _cells(placement: Placement) -> Iterator[str]:
         yield f"- u{number} {cell.kind} + PLACED ( {at} ) {turn} ;"
     yield "END COMPONENTS"
     yield f"PINS {len(placement.ports)} ;"
-    margin = MARGIN * placement.core.height / 2
+    margin, layers = MARGIN * placement.core.height / 2, placement.core.layers
+    half = _units(PORT)
     for port in placement.ports:
         # In the middle between the core and the edge of the die.
         x = port.x + margin * ((port.x >= placement.width) - (port.x <= 0))
         y = port.y + margin * ((port.y >= placement.height) - (port.y <= 0))
         yield f"- {port.name} + NET n{port.net} + DIRECTION {port.direction}"
+        if layers:
+            yield f"  + LAYER {layers[2][0]} ( {-half} {-half} ) ( {half} {half} )"
         yield f"  + PLACED ( {_units(x)} {_units(y)} ) N ;"
     yield "END PINS"
 

@@ -21,7 +21,7 @@ from sim.synth.liberty import Library
 from sim.synth.netlist import Netlist, bit_name
 
 EFFORT = 3
-"""Of Coloquinte's 1 to 9; from 1 to 9 wires become 3 % shorter."""
+"""Coloquinte's effort, 1 to 9; from 1 to 9 wires become 3 % shorter."""
 
 SPREADS = (0.9, 0.8, 0.6, 0.0)
 """Shares of the core that cells take with the space beside them; if there are few rows and wide
@@ -31,6 +31,13 @@ ROUNDING = 0.02
 """By how many sites the width of a cell may differ from a whole number."""
 
 
+NANGATE45_LAYERS = (
+    *(("metal1", "Y", 0.14, 0.07), ("metal2", "X", 0.19, 0.095), ("metal3", "Y", 0.14, 0.07)),
+    *(("metal4", "X", 0.28, 0.095), ("metal5", "Y", 0.28, 0.07), ("metal6", "X", 0.28, 0.095)),
+)
+"""Through the middles of cells' pins, and every second place of the lower layers."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Core:
     """The area that cells are placed in: rows of sites, which a Liberty file does not state.
@@ -38,15 +45,20 @@ class Core:
     site
         Its name, for DEF files.
     width, height
-        Of a site, in µm; LEF has them as its SIZE. Rows are as high as sites.
+        Size of a site, in µm, which LEF calls its SIZE. Rows are as high as sites.
     utilisation
         Share of the core that cells take.
+    layers
+        Metal layers, for DEF files: name, "X" for tracks one beside the other or "Y" for tracks
+        one above the other, their distance and the place of one of them, in µm. Ports are on the
+        third. None if that is not known.
     """
 
     site: str = "FreePDK45_38x28_10R_NP_162NW_34O"
     width: float = 0.19
     height: float = 1.4
     utilisation: float = 0.7
+    layers: tuple[tuple[str, str, float, float], ...] | None = NANGATE45_LAYERS
 
     def sites(self, name: str, area: float) -> int:
         """Sites that a cell takes.
@@ -81,7 +93,7 @@ class Placement:
     rows
         Number of rows.
     width
-        Of the core, in µm.
+        Width of the core, in µm.
     corners
         ``float64[cells, 2]``: lower left corners, in the netlist's order.
     widths
@@ -123,7 +135,7 @@ def place(
     progress
         Is told each step.
 
-    :raises SynthesisError: if a cell does not fit the sites, or there is none to place.
+    :raises SynthesisError: if a cell does not fit the sites, or there is nothing to place.
     :raises ToolError: if there is no Coloquinte.
     """
     coloquinte = _coloquinte()

@@ -62,7 +62,7 @@ class Wires:
     """Wires of a placement.
 
     lengths
-        Of each net that joins two places at least, in µm.
+        Length of each net that joins two places at least, in µm.
     """
 
     placement: Placement

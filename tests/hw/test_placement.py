@@ -17,7 +17,7 @@ from tests.support.hw import tiny
 
 pytest.importorskip("coloquinte", reason="PyPI has coloquinte for Python 3.11 and 3.12 only")
 
-CORE = Core("unit", 0.5, 2.0, 0.7)
+CORE = Core("unit", 0.5, 2.0, layers=None)
 """Sites of 1 µm², as the tiny library's cells have areas of 1 to 9."""
 
 CLOCK, A = 0, 1
@@ -31,7 +31,7 @@ def library(tmp_path):
 
 
 def chain(length: int, every: int = 5) -> Netlist:
-    """Inverters, a flip-flop after every so many, each driving the next."""
+    """Inverters, every few a flip-flop in place of one, each driving the next."""
     cells = []
     for number in range(length):
         before, after = A + number, A + number + 1
@@ -54,7 +54,7 @@ def shuffled(netlist: Netlist, seed: int) -> Netlist:
 @pytest.mark.parametrize("length", [1, 40, 300])
 def test_cells_have_places_of_their_own(library, length, utilisation):
     """In rows, on sites, inside the core, without overlap, turned as their row is."""
-    core = Core("unit", 0.5, 2.0, utilisation)
+    core = Core("unit", 0.5, 2.0, utilisation, None)
     found = place(chain(length), library, core)
     x, y = found.corners.T
     assert np.allclose(y / 2 % 1, 0) and np.allclose(x / 0.5 % 1, 0)
@@ -117,7 +117,7 @@ def test_a_clock_pulls_at_nothing(library):
 
 def test_what_cannot_be_placed(library, monkeypatch):
     with pytest.raises(SynthesisError, match=r"N of 1 um2 takes 0\.71 sites of 0\.7 x 2 um"):
-        place(chain(3), library, Core("odd", 0.7, 2.0))
+        place(chain(3), library, Core("odd", 0.7, 2.0, layers=None))
     with pytest.raises(SynthesisError, match="empty has no cell"):
         place(Netlist("empty", [], {}, {}), library, CORE)
     with pytest.raises(SynthesisError, match="61 cells of chain find no place in a core 99% full"):
@@ -233,6 +233,27 @@ def test_the_def_file_says_where_all_is(library):
     )
     for x, y in re.findall(r"\+ PLACED \( (-?\d+) (-?\d+) \) N ;\n(?:- |END PINS)", text):
         assert left < int(x) < right and bottom < int(y) < top
+
+
+def test_tracks_fill_the_die(library):
+    """Those of a layer, from inside one edge to inside the other; ports are on the third layer."""
+    layers = (("a", "Y", 0.5, 0.25), ("b", "X", 0.3, 0.1), ("c", "Y", 0.5, 0.25))
+    found = place(chain(30), library, dataclasses.replace(CORE, layers=layers))
+    text = def_file.text(found, library)
+    die = re.search(r"DIEAREA \( (\S+) (\S+) \) \( (\S+) (\S+) \)", text)
+    left, bottom, right, top = map(int, die.groups())
+    tracks = re.findall(r"TRACKS (\w) (\S+) DO (\d+) STEP (\d+) LAYER (\w) ;", text)
+    assert [track[4] for track in tracks] == ["a", "b", "c"]
+    for (_, axis, pitch, at), (found_axis, first, count, step, _) in zip(
+        layers, tracks, strict=True
+    ):
+        low, high = (left, right) if axis == "X" else (bottom, top)
+        first, step = int(first), int(step)
+        last = first + (int(count) - 1) * step
+        assert found_axis == axis and step == round(pitch * def_file.UNITS)
+        assert low <= first < low + step and high - step < last <= high
+        assert (first - round(at * def_file.UNITS)) % step == 0
+    assert text.count("+ LAYER c ") == len(found.ports)
 
 
 def test_rows_turn_as_the_def_file_says(library):
