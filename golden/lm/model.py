@@ -39,28 +39,32 @@ class Llama:
         tokens: Sequence[int],
         attentions: Sequence[SequenceAttention] | None = None,
         *,
-        start: int = 0,
+        start: int | Sequence[int] = 0,
         observer: Observer | None = None,
         progress: str | None = None,
     ) -> np.ndarray:
         """Normalised hidden state after the last layer, [token, dim], for each of ``tokens``.
 
         ``attentions`` holds one fresh ``DecodeAttention`` per layer, dense when not given. To
-        continue a sequence, give the same ones again and the number of tokens before as ``start``.
+        continue a sequence, give the same ones again and the number of tokens before as ``start``;
+        for tokens of several sequences the position of each, and attentions that tell them apart.
         ``observer`` sees, per layer, ``attn`` [token, dim] (what Wq, Wk, Wv multiply), ``q``
         [head, token, d], ``k`` and ``v`` [kv head, token, d] (after RoPE) and ``down``
         [token, ffn] (what Wdown multiplies). ``progress`` names a progress bar on stderr.
         """
         c = self.config
         attentions = attentions or self.dense()
-        angles = self.angles(np.arange(start, start + len(tokens)))
+        positions = (
+            np.arange(start, start + len(tokens)) if isinstance(start, int) else np.array(start)
+        )
+        angles = self.angles(positions)
         observe = observer or (lambda layer, name, array: None)
         x = self.embed(tokens)
         for index in tqdm(range(c.layers), desc=progress, unit="layer", disable=progress is None):
             layer = self.weights.layers[index]
             n = self.normalise(x, layer.attn_norm)
-            combine = functools.partial(self.combine, index, start)
-            turn = functools.partial(self.turn, index, start, angles=angles[index])
+            combine = functools.partial(self.combine, index)
+            turn = functools.partial(self.turn, index, positions, angles=angles[index])
             multiply = self._finished(layer, self.products(index, layer), combine)
             q = turn(_heads(multiply("wq", n), c.d))
             k = turn(_heads(multiply("wk", n), c.d))
@@ -75,8 +79,8 @@ class Llama:
             x = combine("sum", x, multiply("down", inner))
         return self.normalise(x, self.weights.norm)
 
-    def combine(self, index: int, start: int, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """What layer `index` makes of two vectors of each token from `start` on, [token, any].
+    def combine(self, index: int, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """What layer `index` makes of two vectors of each token, [token, any].
 
         op
             ``sum``, or the name of an activation, whose value of `a` is multiplied by `b`. A model
@@ -84,8 +88,10 @@ class Llama:
         """
         return a + b if op == "sum" else ACTIVATIONS[op](a) * b
 
-    def turn(self, index: int, start: int, x: np.ndarray, angles: np.ndarray) -> np.ndarray:
-        """Rotary encoding of layer `index`: :func:`rope` of `x` [head, token, d], from `start` on.
+    def turn(
+        self, index: int, positions: np.ndarray, x: np.ndarray, angles: np.ndarray
+    ) -> np.ndarray:
+        """Rotary encoding of layer `index`: :func:`rope` of `x` [head, token, d] at `positions`.
 
         A model whose accelerator computes it overrides this.
         """

@@ -4,6 +4,7 @@ import contextlib
 import sys
 from pathlib import Path
 
+from golden import InputError
 from sim.commands.generate import Teller, add_story, request_of, summary
 
 CAPACITY = 24
@@ -28,6 +29,8 @@ def demo_command(arguments) -> int:
     output = arguments.output or tools.build_folder() / "report"
     tools.require_writable(output, folder=True)
     request = request_of(arguments)
+    if request.more:
+        raise InputError("the demo tells one text: give --prompt or --chat once")
     names = [row.block for row in OVERVIEW if row.block not in COSTLY]
     tasks = []
     for name in names:

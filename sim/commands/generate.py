@@ -29,6 +29,10 @@ def run_command(arguments) -> int:
         if arguments.attention == NONE:
             raise InputError("--trace-out: it needs a block for --attention")
     request = request_of(arguments)
+    if request.more:
+        from sim.commands.generate_together import continue_together
+
+        return continue_together(request, arguments)
     teller = Teller(quiet=arguments.json)
     with teller:
         speaker = Speaker(request, teller.status)
@@ -62,12 +66,14 @@ def request_of(arguments):
 
     board = getattr(arguments, "board", None)
     timing = None if board else arguments.memory
+    texts = [*(arguments.chat or arguments.prompt or [PROMPT])]
     given = [(option.name, vars(arguments)[option.name]) for option in OPTIONS]
     return Request(
-        prompt=arguments.prompt if arguments.chat is None else arguments.chat,
+        prompt=texts[0],
+        more=texts[1:],
         attention=arguments.attention,
         linear=arguments.linear,
-        chat=arguments.chat is not None,
+        chat=bool(arguments.chat),
         tokens=arguments.tokens,
         capacity=arguments.capacity,
         settings=arguments.set,
@@ -242,8 +248,17 @@ def add_story(command: argparse.ArgumentParser) -> None:
             help=f"the block that computes {what}, or none: NumPy does (default: %(default)s)",
         )
     begin = command.add_mutually_exclusive_group()
-    begin.add_argument("--prompt", default=PROMPT, help='text to continue (default: "%(default)s")')
-    begin.add_argument("--chat", metavar="TEXT", help="a message to answer, in place of --prompt")
+    begin.add_argument(
+        "--prompt",
+        action="append",
+        help=f'text to continue; several are continued together (default: "{PROMPT}")',
+    )
+    begin.add_argument(
+        "--chat",
+        action="append",
+        metavar="TEXT",
+        help="a message to answer, in place of --prompt; several are answered together",
+    )
     command.add_argument(
         "--tokens", type=count, default=24, metavar="N", help="to make (default: %(default)s)"
     )

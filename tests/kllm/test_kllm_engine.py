@@ -24,7 +24,7 @@ from sim.commands.engines.difference import Difference
 from sim.commands.engines.kllm.kllm_core import engine, most_words
 from sim.commands.engines.kllm.layer_products import STEPS, KllmLayer, LayerProducts
 from sim.commands.engines.part import LayerRun
-from sim.commands.engines.speak import _Speaking
+from sim.commands.engines.speak import Speaking
 from sim.core.design import from_file, generate
 from sim.core.memory import MemoryTiming
 from sim.testbenches.kllm.layers import layers_of
@@ -119,10 +119,27 @@ def test_every_matrix_through_the_rtl(quantised, layers):
     np.testing.assert_array_equal(found, np.concatenate(expected))
     for layer in made:
         cycles = np.array(layer.cycles)
-        assert cycles.shape == (3, len(STEPS)) and (cycles > SMALL.latency / 4).all()
+        # The prompt's two tokens are a batch, which the last of them has.
+        assert cycles.shape == (3, len(STEPS)) and not cycles[0].any()
+        assert (cycles[1:] > SMALL.latency / 4).all() and (cycles[1] > cycles[2]).all()
         assert layer.cycles == layer.predicted
         assert layer.bits > 3 * RESULTS * 16
-        assert layer.bytes_moved() == {"weights_read": 3 * WORDS * 16 * 4 // 8}
+        assert layer.bytes_moved() == {"weights_read": 2 * WORDS * 16 * 4 // 8}
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_batches_of_a_prompt(quantised, layers, check):
+    """Six tokens: four, which the core takes at most, and two; they read each matrix twice."""
+    layer = layers(check=check)[0]
+    x = np.random.default_rng(2).standard_normal((6, 48)).astype(np.float32)
+    model = quantised.products(0, quantised.weights.layers[0])
+    for name in ("wq", "wk", "wv", "gate", "up"):
+        np.testing.assert_array_equal(layer.multiply(name, x), model(name, x))
+    assert [token for token, cycles in enumerate(layer.cycles) if any(cycles)] == [3, 5]
+    assert layer.cycles == layer.predicted or not check
+    words = sum(SMALL.words(*shape) for shape in SHAPES[:3] + SHAPES[4:6])
+    assert layer.bytes_moved() == {"weights_read": 2 * words * 16 * 4 // 8}
+    assert layer.runs(6) == 2 * len(STEPS)
 
 
 def test_a_slow_memory_changes_the_cycles_alone(quantised, layers):
@@ -147,7 +164,7 @@ def test_runs_may_come_later(quantised, layers):
     waiting = []
     made = layers(submit=lambda layer: waiting.append)
     expected = speak(quantised, made)
-    assert len(waiting) == LAYERS * 3 * len(STEPS) and made[0].bits == 0
+    assert len(waiting) == LAYERS * 2 * len(STEPS) and made[0].bits == 0
     for run in waiting:
         run()
     at_once = layers()
@@ -211,13 +228,16 @@ def test_slices_of_the_real_model(design, shipped_trace):
 
 @pytest.mark.campaign
 def test_a_fault_in_the_rtl_is_located(quantised, tmp_path):
-    """The clustering unit compares every sixteenth value the wrong way round."""
+    """The clustering unit compares every sixteenth value the wrong way round.
+
+    The message has the last token of the prompt's batch.
+    """
     made = export(find(BLOCK), SMALL).verilog
     assert made.count("x_key_3 > key_7;") == 1
     path = tmp_path / "faulty.v"
     path.write_text(made.replace("x_key_3 > key_7;", "x_key_3 < key_7;"))
     layers = engine.layers(from_file(find(BLOCK), SMALL, path), quantised)
-    with pytest.raises(Difference, match=r"layer 0, token 0: matrix w[qkv]: .*stream y"):
+    with pytest.raises(Difference, match=r"layer 0, token 1: matrix w[qkv]: .*stream y"):
         speak(quantised, layers)
 
 
@@ -235,7 +255,7 @@ def test_text_by_the_command(call, tiny, quantised, folder, monkeypatch):
         assert result["prompt_tokens"] == 2 and len(result["cycles_per_token"]) == 3
         assert (result["bits_compared"] > 0) == (not options)
         head = 2 * sum(SMALL.words(48, width) for width in widths_of(open_model(tiny)[0]))
-        assert result["bytes"]["weights_read"] == (3 * LAYERS * WORDS + head) * 16 * 4 // 8
+        assert result["bytes"]["weights_read"] == (2 * LAYERS * WORDS + head) * 16 * 4 // 8
 
 
 def test_text_with_its_own_attention(call, tiny, quantised, folder, monkeypatch):
@@ -371,7 +391,7 @@ def test_a_token_of_the_real_model(smollm2):
     quantised = engine.quantise(model, tokenizer, about, p)
     layers = engine.layers(generate(find(BLOCK), p), quantised)
     tokens = tokenizer.encode("A")[:1]
-    found = _Speaking(quantised, quantised, layers).hidden(tokens, quantised.dense())
+    found = Speaking(quantised, quantised, layers).hidden(tokens, quantised.dense())
     np.testing.assert_array_equal(found, quantised.hidden(tokens))
     layers = layers[:-1]  # the last one is of the output matrix
     results = 576 + 2 * 192 + 576 + 2 * 1536 + 576

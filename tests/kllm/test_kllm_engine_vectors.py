@@ -21,7 +21,7 @@ from sim.commands.engines.difference import Difference
 from sim.commands.engines.kllm.kllm_core import SHARE, engine
 from sim.commands.engines.kllm.layer_products import STEPS
 from sim.commands.engines.kllm.layer_vectors import LayerVectors
-from sim.commands.engines.speak import _Speaking
+from sim.commands.engines.speak import Speaking
 from sim.core.design import generate
 
 SMALL = dataclasses.replace(KllmCoreParameters.preset("first"), vector_lanes=3, rotary_pairs=8)
@@ -46,7 +46,7 @@ def test_operations_are_close_to_the_models(tiny):
         np.testing.assert_allclose(combined(name, a, b), activate(a) * b, rtol=2**-10, atol=1e-6)
     x = rng.standard_normal((c.heads, 5, c.d)).astype(np.float16).astype(np.float32)
     wanted = rope(x, model.angles(np.arange(3, 8))[0])
-    found = turned(x, 3, turns_of_model(model))
+    found = turned(x, np.arange(3, 8), turns_of_model(model))
     np.testing.assert_allclose(found, wanted, atol=8e-3)
     assert np.abs(found - wanted).max() > 0 and np.abs(x - wanted).max() > 0.5
     np.testing.assert_array_equal(found[..., c.rope_dims :], x[..., c.rope_dims :])
@@ -59,11 +59,11 @@ def test_steps_hold_what_the_model_says(config):
     p = dataclasses.replace(SMALL, rotary_pairs=len(turns))
     vectors = LayerVectors(p, turns, lambda *step: steps.append(step), RNG(3))
     a, b = RNG(4).standard_normal((2, 2, 10)).astype(np.float32)
-    np.testing.assert_array_equal(vectors.combine(5, "silu", a, b), combined("silu", a, b))
+    np.testing.assert_array_equal(vectors.combine("silu", a, b), combined("silu", a, b))
     x = RNG(5).standard_normal((3, 2, config.d)).astype(np.float32)
-    for start in (0, 2):
-        np.testing.assert_array_equal(vectors.turn(start, x), turned(x, start, turns))
-    assert [token for token, _, _ in steps] == [5, 6, 0, 1, 2, 3]
+    for positions in (np.array([0, 1]), np.array([2, 9])):
+        np.testing.assert_array_equal(vectors.turn(positions, x), turned(x, positions, turns))
+    assert [token for token, _, _ in steps] == [0, 1] * 3
     assert ["turns" in stimulus.inputs for _, stimulus, _ in steps] == [False] * 2 + [True] + [
         False
     ] * 3
@@ -106,7 +106,7 @@ def design():
 def test_a_model_on_the_core(quantised, design, check):
     """All but embedding and attention's sums: each bit and cycle, and what the RTL gives."""
     layers = engine.layers(design, quantised, check=check)
-    speaking = _Speaking(quantised, quantised, layers)
+    speaking = Speaking(quantised, quantised, layers)
     attentions, expected = quantised.dense(), quantised.dense()
     for tokens, start in ((PROMPT, 0), (NEXT, 2)):
         found = speaking.hidden(tokens, attentions, start=start)
@@ -148,7 +148,7 @@ def test_a_wrong_result_is_located(quantised, design, path, model, where, monkey
     layers = engine.layers(design, quantised)
     monkeypatch.setattr(f"sim.testbenches.{path}", with_a_wrong_bit(model))
     with pytest.raises(Difference, match=rf"layer 0, token 0: {where}\[0\]"):
-        _Speaking(quantised, quantised, layers).hidden(PROMPT)
+        Speaking(quantised, quantised, layers).hidden(PROMPT)
     for layer in layers:
         layer.close()
 
@@ -191,7 +191,7 @@ def test_a_layer_of_smollm2(smollm2):
     layers = engine.layers(design, quantised)
     attentions = engine.attentions(design, config, 8, quantised=quantised)
     tokens = tokenizer.encode("A thousand paper cranes")
-    found = _Speaking(quantised, quantised, layers).hidden(tokens, attentions)
+    found = Speaking(quantised, quantised, layers).hidden(tokens, attentions)
     np.testing.assert_array_equal(found, quantised.hidden(tokens))
     cycles = np.array(layers[0].cycles)
     assert layers[0].cycles == layers[0].predicted and len(cycles) == len(tokens)

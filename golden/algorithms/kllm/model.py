@@ -264,13 +264,15 @@ class QuantizedLlama(Llama):
     def normalise(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
         return self.exact.normalise(x, gain)
 
-    def combine(self, index: int, start: int, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return combined(op, a, b) if self.half_vectors else super().combine(index, start, op, a, b)
+    def combine(self, index: int, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return combined(op, a, b) if self.half_vectors else super().combine(index, op, a, b)
 
-    def turn(self, index: int, start: int, x: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    def turn(
+        self, index: int, positions: np.ndarray, x: np.ndarray, angles: np.ndarray
+    ) -> np.ndarray:
         if not self.half_positions:
-            return super().turn(index, start, x, angles)
-        return turned(x, start, turns_of_model(self))
+            return super().turn(index, positions, x, angles)
+        return turned(x, positions, turns_of_model(self))
 
     def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
         quantizers, matrices = self.activations[index], self.matrices[index]

@@ -40,7 +40,6 @@ def with_pairs(x: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return y
 
 
-def turned(x: np.ndarray, start: int, turns: np.ndarray) -> np.ndarray:
-    """``float32``: heads ``x [head, token, d]``, made FP16, at positions from `start` on."""
-    positions = np.arange(start, start + x.shape[1])
+def turned(x: np.ndarray, positions: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """``float32``: heads ``x [head, token, d]``, made FP16, at the tokens' positions."""
     return with_pairs(x, *rotary_encoding(*pairs_in(x, turns), positions, turns))

@@ -18,7 +18,6 @@ class JointLayer(RtlPart[P]):
     last of them.
     """
 
-    runs = len(STEPS)
     combine = None
     turn = None
 
@@ -26,6 +25,10 @@ class JointLayer(RtlPart[P]):
         super().__init__(run, memories)
         self.cycles: list[list[int]] = []
         self._tokens = [0] * len(STEPS)  # that each step has had
+
+    def runs(self, tokens: int) -> int:
+        """Each step of each token."""
+        return len(STEPS) * tokens
 
     def _begin(self, step: int, vectors: int) -> int:
         """Count tokens that share a step's rows; the number of the last of them."""

@@ -32,15 +32,17 @@ class Part(Protocol):
 class Products(Part, Protocol):
     """Matrix products of one layer, and what else of it the block computes."""
 
-    runs: int
-    """Runs of a token that are submitted one by one."""
-    combine: Callable[[int, str, Any, Any], Any] | None
+    combine: Callable[[str, Any, Any], Any] | None
     """:meth:`golden.lm.model.Llama.combine` of this layer; None: the block has none."""
-    turn: Callable[[int, Any], Any] | None
-    """:meth:`golden.lm.model.Llama.turn` of this layer, from the first token's position and heads;
-    None likewise."""
+    turn: Callable[[Any, Any], Any] | None
+    """:meth:`golden.lm.model.Llama.turn` of this layer, of the tokens' positions and heads; None
+    likewise."""
 
     def multiply(self, name: str, x: Any) -> Any: ...
+
+    def runs(self, tokens: int) -> int:
+        """Runs of a prompt of that many tokens that are submitted one by one."""
+        ...
 
 
 class ProductEngine(Protocol):

@@ -23,6 +23,8 @@ class Request:
         Catalogue names, or "none" for NumPy in float32.
     prompt
         Text; the user's message where `chat` is set, otherwise what is continued.
+    more
+        Texts that are continued together with it.
     tokens
         To make at most; a token that ends an answer is the last.
     capacity
@@ -60,6 +62,12 @@ class Request:
     threads: int = 2
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     board: BoardChoice | None = None
+    more: Sequence[str] = ()
+
+    @property
+    def prompts(self) -> list[str]:
+        """All texts to continue."""
+        return [self.prompt, *self.more]
 
     @property
     def at_once(self) -> int:

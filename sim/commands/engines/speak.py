@@ -82,7 +82,7 @@ class Speaker:
 
     def __init__(self, request: Request, status: Callable[[str], None] = lambda text: None):
         self.request, self._status = request, status
-        self._runs = 0  # of each token in a layer, one by one
+        self._runs = 0  # of the prompt in a layer, one by one
         self._attention = attention = attention_engine(request.attention)
         self._products = products = linear_engine(request.linear)
         engines: dict[str, AttentionEngine | ProductEngine] = {}
@@ -98,10 +98,13 @@ class Speaker:
         model, self.tokenizer, self.about = open_model(request.model)
         self.config = config = model.config
         encode = self.tokenizer.chat if request.chat else self.tokenizer.encode
-        self.prompt: list[int] = encode(request.prompt)
-        require(bool(self.prompt), "prompt must have at least one token", request.prompt)
+        self.prompts: list[list[int]] = []
+        for text in request.prompts:
+            self.prompts.append(encode(text))
+            require(bool(self.prompts[-1]), "prompt must have at least one token", text)
+        self.prompt = self.prompts[0]
         rule = f"prompt and tokens must be at most the model's context, {config.context}"
-        total = len(self.prompt) + request.tokens
+        total = max(map(len, self.prompts)) + request.tokens
         require(total <= config.context, rule, total)
         if attention is not None and config.local is not None:
             window = config.local.window
@@ -174,22 +177,26 @@ class Speaker:
                 part.close()
             self._open.close()
 
-    def _parts(self, workers: Workers) -> "_Parts":
-        """Attention and products of each layer."""
+    def _rtl(self, workers: Workers) -> Sequence[RtlAttention]:
+        """Attention of each layer by RTL, of one sequence; empty without a block."""
         request = self.request
-        rtl: Sequence[RtlAttention] = []
+        if self._attention is None:
+            return []
+        return self._attention.attentions(
+            self._designs[request.attention],
+            self.config,
+            request.capacity,
+            request.memory,
+            request.check != "none",
+            workers.of_layer,
+            self._quantised,
+            **request.options,
+        )
+
+    def _parts(self, workers: Workers) -> "Parts":
+        """Attention and products of each layer."""
+        request, rtl = self.request, self._rtl(workers)
         layers: Sequence[Products] = []
-        if self._attention is not None:
-            rtl = self._attention.attentions(
-                self._designs[request.attention],
-                self.config,
-                request.capacity,
-                request.memory,
-                request.check != "none",
-                workers.of_layer,
-                self._quantised,
-                **request.options,
-            )
         if self._products is not None and self._quantised is not None:
             layers = self._products.layers(
                 self._designs[request.linear],
@@ -199,12 +206,13 @@ class Speaker:
                 workers.of_layer,
                 rtl if request.linear == request.attention else (),
             )
-        self._runs = bool(rtl) + (layers[0].runs if layers else 0)
-        return _Parts(rtl or self.dense.dense(), rtl, layers)
+        read = len(self.prompt)
+        self._runs = read * bool(rtl) + (layers[0].runs(read) if layers else 0)
+        return Parts(rtl or self.dense.dense(), rtl, layers)
 
-    def _steps(self, of: "_Parts", workers: Workers) -> Iterator[Step]:
+    def _steps(self, of: "Parts", workers: Workers) -> Iterator[Step]:
         count = self.config.layers
-        model = _Speaking(self._speaking, self._quantised, of.layers)
+        model = Speaking(self._speaking, self._quantised, of.layers)
         new, start, bits = self.prompt, 0, 0
         parts: list[Part] = [*of.rtl, *of.layers[:count]]
         heads = of.layers[count:]  # of the output matrix, which each step multiplies once
@@ -235,11 +243,11 @@ class Speaker:
 
     def _prompt_progress(self, done: int) -> None:
         """Every tenth of a prompt, so that long ones are seen to go on."""
-        runs = self.config.layers * len(self.prompt) * self._runs
+        runs = self.config.layers * self._runs
         if done < runs and 10 * done // runs > 10 * (done - 1) // runs:
             self._status(f"prompt of {len(self.prompt)} tokens: {100 * done // runs} % …")
 
-    def _story(self, steps: list[Step], of: "_Parts", cpu: float) -> Story:
+    def _story(self, steps: list[Step], of: "Parts", cpu: float) -> Story:
         request, prompt = self.request, self.prompt
         tokens = [step.token for step in steps]
         self._status("the same text by NumPy …")
@@ -247,45 +255,23 @@ class Speaker:
         reference = generate_dense(self.dense, prompt, len(tokens))
         read = [*prompt, *tokens[:-1]]
         seconds = (cpu_seconds() - seconds) / len(read)
-        moved: dict[str, int] = {}
-        for part in of.blocks:
-            for kind, count in part.bytes_moved().items():
-                moved[kind] = moved.get(kind, 0) + count
         cycles = [n for step in steps for n in step.cycles]
-        pairs = zip(tokens, reference, strict=True)
         result = {
             "text": self.tokenizer.decode(tokens),
             "prompt_tokens": len(prompt),
             "tokens": tokens,
-            "mismatches": 0,
-            "bits_compared": sum(step.bits for step in steps),
             "cycles": sum(cycles),
             "cycles_per_token": cycles,
             "rows_kept": steps[-1].rows,
             "evicted": [attention.evicted for attention in of.attentions],
-            "bytes": moved,
             "figures": figures_of(of.attentions),
             "note": steps[-1].note,
             "reference_text": self.tokenizer.decode(reference),
-            "first_difference": next((n for n, (a, b) in enumerate(pairs) if a != b), None),
-            "cpu_s": round(cpu, 2),
+            "first_difference": first_difference(tokens, reference),
             "wall_s": round(sum(step.wall_s for step in steps), 2),
             "dense_numpy_cpu_s_per_token": round(seconds, 3),
-            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-            "model": self.about["model"],
-            "board": request.board and request.board.port,
-            "check": request.check,
             "prompt": request.prompt,
-            "chat": request.chat,
-            "capacity": request.capacity,
-            "threads": request.at_once,
-            "memory": memories_of(of.blocks),
-            "dram": drams_in(of.blocks),
-            "verilog": list(request.verilog),
-            "attention": request.attention,
-            "linear": request.linear,
-            "blocks": {name: dataclasses.asdict(p) for name, p in self.parameters.items()},
-            **dict.fromkeys(option.name for option in OPTIONS),
+            **self.figures(of.blocks, cpu),
             **(of.rtl[0].settings if of.rtl else {}),
         }
         record = None
@@ -299,9 +285,37 @@ class Speaker:
         pieces = [self.tokenizer.decode([token]) for token in prompt + tokens]
         return Story(result, record, pieces)
 
+    def figures(self, blocks: Sequence[Part], cpu: float) -> dict:
+        """What ``sim generate --json`` says of the request and of all its parts by RTL."""
+        request = self.request
+        moved: dict[str, int] = {}
+        for part in blocks:
+            for kind, count in part.bytes_moved().items():
+                moved[kind] = moved.get(kind, 0) + count
+        return {
+            "mismatches": 0,
+            "bits_compared": sum(part.bits for part in blocks),
+            "bytes": moved,
+            "cpu_s": round(cpu, 2),
+            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            "model": self.about["model"],
+            "board": request.board and request.board.port,
+            "check": request.check,
+            "chat": request.chat,
+            "capacity": request.capacity,
+            "threads": request.at_once,
+            "memory": memories_of(blocks),
+            "dram": drams_in(blocks),
+            "verilog": list(request.verilog),
+            "attention": request.attention,
+            "linear": request.linear,
+            "blocks": {name: dataclasses.asdict(p) for name, p in self.parameters.items()},
+            **dict.fromkeys(option.name for option in OPTIONS),
+        }
+
 
 @dataclasses.dataclass(frozen=True)
-class _Parts:
+class Parts:
     """Parts of each layer.
 
     attentions
@@ -322,7 +336,7 @@ class _Parts:
         return [*self.rtl, *self.layers]
 
 
-class _Speaking(Llama):
+class Speaking(Llama):
     """A model with the products of `layers`, if there are any.
 
     One more than there are layers multiplies the output matrix. `quantised` says where vectors are
@@ -338,15 +352,17 @@ class _Speaking(Llama):
             return super().normalise(x, gain)
         return self._quantised.normalise(x, gain)
 
-    def combine(self, index: int, start: int, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def combine(self, index: int, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         by_block = self._layers[index].combine if self._layers else None
-        if by_block is None:
-            return super().combine(index, start, op, a, b)
-        return by_block(start, op, a, b)
+        return super().combine(index, op, a, b) if by_block is None else by_block(op, a, b)
 
-    def turn(self, index: int, start: int, x: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    def turn(
+        self, index: int, positions: np.ndarray, x: np.ndarray, angles: np.ndarray
+    ) -> np.ndarray:
         by_block = self._layers[index].turn if self._layers else None
-        return super().turn(index, start, x, angles) if by_block is None else by_block(start, x)
+        if by_block is None:
+            return super().turn(index, positions, x, angles)
+        return by_block(positions, x)
 
     def logits(self, hidden: np.ndarray) -> np.ndarray:
         if len(self._layers) > self.config.layers:
@@ -357,6 +373,12 @@ class _Speaking(Llama):
         if self._layers:
             return self._layers[index].multiply
         return super().products(index, layer)
+
+
+def first_difference(tokens: Sequence[int], reference: Sequence[int]) -> int | None:
+    """The first place at which a text's tokens are not the reference's; None without one."""
+    pairs = enumerate(zip(tokens, reference, strict=True))
+    return next((number for number, (a, b) in pairs if a != b), None)
 
 
 def memories_of(parts: Sequence[Part]) -> str | None:

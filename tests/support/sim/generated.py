@@ -35,10 +35,10 @@ def write_llama(folder, **sizes: int):
 
 
 def attention_command(model, block: str, options: str) -> str:
-    """The command that continues the prompt with attention by a block."""
+    """The command that continues the prompt, or the options', with attention by a block."""
+    prompt = "" if "--prompt" in options else f"--prompt '{PROMPT}'"
     return (
-        f"generate --gguf {model} --prompt '{PROMPT}' --tokens {TOKENS} --json"
-        f" --attention {block} {options}"
+        f"generate --gguf {model} {prompt} --tokens {TOKENS} --json --attention {block} {options}"
     )
 
 

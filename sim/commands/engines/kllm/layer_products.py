@@ -1,6 +1,7 @@
 """Products of a layer's matrices, or of the output matrix, on KLLM's core (KLLM, III-D and IV)."""
 
 import dataclasses
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -114,10 +115,11 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
         more of each token.
 
     A matrix of more rows than the core's K is multiplied in parts, each with separate outliers and
-    scale; one of more columns than N in several products. ``cycles`` has the number of each token's
-    steps, ``predicted`` the cycle model's, which are the same if the memory keeps up, and never
-    more; ``bits`` counts the output bits compared. All three are complete once everything submitted
-    has run.
+    scale; one of more columns than N in several products. Tokens of a prompt are multiplied in
+    batches of as many vectors as the core takes, which read a matrix once. ``cycles`` has the
+    number of each token's steps, a batch's at its last token, ``predicted`` the cycle model's,
+    which are the same if the memory keeps up, and never more; ``bits`` counts the output bits
+    compared. All three are complete once everything submitted has run.
     """
 
     block = "kllm.kllm_core"
@@ -144,14 +146,18 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
         self._rng = np.random.default_rng(run.layer)  # of bits without meaning
         self._ready: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._tokens = [0] * len(steps)  # that each step has had
+        self._latest = 0  # the first of those that the first step had last
         self.cycles: list[list[int]] = []
         self.predicted: list[list[int]] = []
         turns = np.zeros(0, np.int64) if model.turns is None else model.turns
         vectors = LayerVectors(parameters, turns, self._vector_step, self._rng)
         self.combine = vectors.combine if parameters.vector_lanes else None
         self.turn = vectors.turn if parameters.rotary_pairs else None
-        # Two sums, a gated product, queries and keys; biases of three products.
-        self.runs = len(steps) + 3 * (self.combine is not None) + 2 * (self.turn is not None)
+
+    def runs(self, tokens: int) -> int:
+        """Each step of a batch; two sums, a gated product, queries and keys of a token."""
+        vectors = 3 * (self.combine is not None) + 2 * (self.turn is not None)
+        return len(self._steps) * -(-tokens // self._p.vectors) + vectors * tokens
 
     def _cut(self, name: str) -> list[Piece]:
         p, shape = self._p, self._model.matrices[name].index.shape
@@ -213,13 +219,12 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
                 )
                 results[piece.name].append(y)
             expected.append((v, y, invalid))
-        for number, token in enumerate(self._new_tokens(step, len(x))):
-            one = slice(number, number + 1)
+        for batch, token in self._batches(step, len(x)):
             wanted = [
-                Result(v.outlier[one], pairs_of(v, one), y[one], invalid[one], y[:0], v)
+                Result(v.outlier[batch], pairs_of(v, batch), y[batch], invalid[batch], y[:0], v)
                 for v, y, invalid in expected
             ]
-            self._submit(partial(self._run, step, token, x[number], wanted))
+            self._submit(partial(self._run, step, token, x[batch], wanted))
         return {name: np.concatenate(y, axis=1) for name, y in results.items()}
 
     def _outliers(self, piece: Piece) -> int:
@@ -227,7 +232,7 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
         return quantizer.count(piece.rows.stop - piece.rows.start)
 
     def _run(self, step: int, token: int, x: np.ndarray, expected: list[Result]) -> None:
-        """A token's step on the RTL, compared."""
+        """A step of the batch whose last token that is on the RTL, compared."""
         pieces = self._pieces[step]
         addresses = [self._address[self._place(piece)] for piece in pieces]
         p, products = self._p, self._products(step, x)
@@ -252,25 +257,31 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
         sets = [-(-width // p.lanes) for width in widths]
         pairs = sum(max(1, self._outliers(piece)) for piece in pieces)
         rows: dict[str, list] = {name: [] for name in self._steps[step]}
-        for number, token in enumerate(self._new_tokens(step, len(x))):
-            inputs = packed_inputs(p, self._products(step, x[number]), addresses, self._rng)
-            counts = {"outliers": pairs, "indices": 0, "y": sum(sets)}
+        for batch, token in self._batches(step, len(x)):
+            vectors = batch.stop - batch.start
+            inputs = packed_inputs(p, self._products(step, x[batch]), addresses, self._rng)
+            counts = {"outliers": vectors * pairs, "indices": 0, "y": vectors * sum(sets)}
             outcome = self._rtl(token, inputs, counts, where=self._where(step))
             self.cycles[token][step] = outcome.cycles
-            parts = np.split(self._half(outcome, "y", "y", p.lanes), np.cumsum(sets)[:-1])
+            beats = self._half(outcome, "y", "y", p.lanes).reshape(-1, vectors, p.lanes)
+            parts = np.split(beats.swapaxes(0, 1), np.cumsum(sets)[:-1], axis=1)
             found: dict[str, list] = {name: [] for name in rows}
             for piece, part, width in zip(given, parts, widths, strict=True):
-                found[piece.name].append(part.ravel()[:width])
+                found[piece.name].append(part.reshape(vectors, -1)[:, :width])
             for name, values in found.items():
-                rows[name].append(np.concatenate(values))
-        return {name: np.array(values) for name, values in rows.items()}
+                rows[name].append(np.concatenate(values, axis=1))
+        return {name: np.concatenate(values) for name, values in rows.items()}
 
-    def _new_tokens(self, step: int, count: int) -> range:
-        """Numbers of the next tokens of a step."""
+    def _batches(self, step: int, count: int) -> Iterator[tuple[slice, int]]:
+        """Batches of a step's next tokens, each with the number of its last token."""
         first = self._tokens[step]
         self._tokens[step] += count
         self._count(self._tokens[step])
-        return range(first, first + count)
+        if step == 0:
+            self._latest = first
+        for begin in range(0, count, self._p.vectors):
+            end = min(begin + self._p.vectors, count)
+            yield slice(begin, end), first + end - 1
 
     def _count(self, tokens: int) -> None:
         """Begin to count the cycles of that many tokens."""
@@ -279,8 +290,13 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
             self.cycles.append([0] * (len(self._steps) + vectors))
             self.predicted.append([0] * (len(self._steps) + vectors))
 
-    def _vector_step(self, token: int, stimulus: Stimulus, where: str) -> Outcome | None:
-        """A step without products: compared, perhaps later, or only run."""
+    def _vector_step(self, number: int, stimulus: Stimulus, where: str) -> Outcome | None:
+        """A step without products: compared, perhaps later, or only run.
+
+        number
+            The token's, among those whose layer begins with the latest first step.
+        """
+        token = self._latest + number
         self._count(token + 1)
 
         def run() -> Outcome:
@@ -299,9 +315,10 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
         return None
 
     def _products(self, step: int, x: np.ndarray) -> list[Product]:
+        """The products of a step, of a batch of vectors."""
         products = []
         for piece in self._pieces[step]:
-            part = x[None, piece.rows]
+            part = x[:, piece.rows]
             keep, norm = np.ones(part.shape, bool), self._model.norm(piece.name)
             products.append(
                 Product(

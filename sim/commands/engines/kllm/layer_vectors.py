@@ -18,7 +18,7 @@ from sim.testbenches.kllm.vector_unit import Pairs
 Run = Callable[[int, Stimulus, str], "Outcome | None"]
 """Runs a token's step, now or later; returns its outcome if that is what goes on.
 
-Its parameters: the token, the step, and what of the layer it is.
+Its parameters: the token, as its number among those given; the step; and what of the layer it is.
 """
 
 
@@ -43,11 +43,11 @@ class LayerVectors:
     def __post_init__(self):
         self._loaded = False
 
-    def combine(self, start: int, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def combine(self, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """As :meth:`golden.lm.model.Llama.combine`."""
         unit, results = self.p.vector_unit, []
         expected = combined(op, a, b)
-        for token, (x, y) in enumerate(zip(a, b, strict=True), start):
+        for token, (x, y) in enumerate(zip(a, b, strict=True)):
             pair = Pairs(OPERATIONS[op], x.astype(np.float16), y.astype(np.float16))
             streams = tuple(ELEMENTS)
             stimulus = vector_unit.stimulus_of(unit, [pair], self.rng, [], streams)
@@ -56,19 +56,19 @@ class LayerVectors:
                 results.append(self._found(outcome, "elements", "y", unit.lanes)[: len(x)])
         return np.array(results, np.float32) if results else expected
 
-    def turn(self, start: int, x: np.ndarray) -> np.ndarray:
+    def turn(self, positions: np.ndarray, x: np.ndarray) -> np.ndarray:
         """As :meth:`golden.lm.model.Llama.turn`."""
         unit, results = self.p.rotary_encoding, []
-        expected = turned(x, start, self.turns)
-        for number in range(x.shape[1]):
+        expected = turned(x, positions, self.turns)
+        for number, position in enumerate(positions):
             a, b = pairs_in(x[:, number], self.turns)
-            heads = [Head(start + number, *pair) for pair in zip(a, b, strict=True)]
+            heads = [Head(int(position), *pair) for pair in zip(a, b, strict=True)]
             table = None if self._loaded else self.turns
             self._loaded = True
             stimulus = rotary_encoding.stimulus_of(
                 unit, table, heads, self.rng, [], tuple(PAIRS), self.turns
             )
-            outcome = self.run(start + number, stimulus, "positions: ")
+            outcome = self.run(number, stimulus, "positions: ")
             if outcome is not None:
                 found = [
                     self._found(outcome, "turned", name, unit.lanes).reshape(len(heads), -1)
