@@ -18,6 +18,7 @@ from golden.algorithms.baselines import (
 )
 from golden.algorithms.baselines.round_to_nearest import RoundToNearestLlama
 from golden.algorithms.baselines.smoothquant import SmoothQuantLlama
+from golden.algorithms.blocks import BlockEvictionAttention
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.lad import LocalityAwareAttention
 from golden.algorithms.topick import TokenPickerAttention
@@ -32,6 +33,7 @@ POLICIES: dict[str, type[Any]] = {
     "streaming": StreamingAttention,
     "h2o": H2OAttention,
     "snapkv": SnapKVAttention,
+    "blocks": BlockEvictionAttention,
     "spatten": SpAttenAttention,
     "kv": QuantisedCacheAttention,
     "voting": VotingAttention,

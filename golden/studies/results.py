@@ -12,7 +12,7 @@ from tqdm import tqdm
 from golden import InputError
 from golden.evaluation.row import Row
 from golden.files import check_writable, replacing
-from golden.studies import equal_quality, kllm, lad, recall, topick, tsuru, unicaim, veda
+from golden.studies import blocks, equal_quality, kllm, lad, recall, topick, tsuru, unicaim, veda
 from golden.studies.study import PAPER, Claim, Study
 from golden.studies.trials import Choice, Chosen, Place, Task, Trial, rows_of, tasks_of
 from golden.studies.trials import run as run_task
@@ -25,6 +25,7 @@ EXPERIMENTS: dict[str, Any] = {
     "kllm": kllm,
     "recall": recall,
     "equal_quality": equal_quality,
+    "blocks": blocks,
     "tsuru": tsuru,
 }
 """Modules whose policies are tried at fixed contexts, on texts and models that they name."""
@@ -37,9 +38,10 @@ def register(commands: argparse._SubParsersAction) -> None:
         help="repeat each paper's main result and write pages with plots",
         description="Repeat each paper's main result on language models and write, for each paper,"
         " a page that puts its figure beside ours, a picture and the data as JSON, and pages of"
-        " what all policies recall, of their settings at equal loss and of the sixth design, with"
-        " an index. The pages name their models and texts. Takes some hours; `python -m sim"
-        " results` runs several tasks at a time, of up to 8 GB of memory each, and resumes.",
+        " what all policies recall, of their settings at equal loss, of eviction by blocks and of"
+        " the sixth design, with an index. The pages name their models and texts. Takes some hours;"
+        " `python -m sim results` runs several tasks at a time, of up to 8 GB of memory each, and"
+        " resumes.",
     )
     command.add_argument(
         "pages",

@@ -11,6 +11,7 @@ import pytest
 from golden import __main__ as cli
 from golden.lm.text import default_text
 from golden.studies import (
+    blocks,
     equal_quality,
     kllm,
     lad,
@@ -56,6 +57,8 @@ def run(tmp_path, monkeypatch, call):
         equal_quality: {"MODEL": str(model), "TEXTS": "text.txt", "CHOICE_TEXTS": "text.txt"}
         | {"CONTEXT": 120, "QUERIES": 6, "CHOICE_WINDOWS": 2, "LOSSES": (1e-9, 1e-4)}
         | {"KNOBS": {"H2O": "h2o:capacity=4..120", "StreamingLLM": "streaming:capacity=5..6"}},
+        blocks: {"MODEL": str(model), "TEXTS": "text.txt", "CONTEXT": 200, "QUERIES": 32}
+        | {"SIZES": (96, 128)},
         tsuru: few
         | {"SMALL": str(model), "LARGE": str(model), "OTHERS": (), "CHOICE_TEXTS": "text.txt"}
         | {"WINDOWS": {120: WINDOWS}, "LONG_CHOICE_WINDOWS": {}, "OTHER_WINDOWS": WINDOWS}
@@ -90,7 +93,7 @@ def test_every_experiment(run):
         content = json.loads(Path("out", f"{name}.json").read_text())
         assert page.count("\n# ") == 0 and page.startswith(f"# {content['title']}\n")
         assert content["model"].endswith("tiny.gguf") and "text.txt" in content["text"]
-        assert len(content["claims"]) >= 3 or name in ("recall", "equal_quality")
+        assert len(content["claims"]) >= 3 or name in ("recall", "equal_quality", "blocks")
         for claim in content["claims"]:
             paper = claim["paper"].replace("|", r"\|")
             assert f"| {paper} | {claim['ours']} | {claim['verdict']} |" in page

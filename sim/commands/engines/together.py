@@ -70,8 +70,8 @@ class Layer:
 class Together(Speaker):
     """A :class:`Speaker` of several texts.
 
-    A text's attention is a block of its own; its products are by the one block of all. Prompts are
-    read one after another, then each step makes a token of every text that has not ended.
+    Each text has a separate block for attention; products of all are by one block a layer. Prompts
+    are read one after another, then each step makes a token of every text that has not ended.
 
     :raises ParameterError: as a Speaker, or if attention and products share a block's memory.
     """
