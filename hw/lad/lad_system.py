@@ -1,4 +1,4 @@
-"""Several tiles side by side on one memory port (LAD, Fig. 4)."""
+"""Several tiles side by side (LAD, Fig. 4)."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -23,7 +23,7 @@ class LadSystem(Component[LadSystemParameters]):
         command ─┤                        │ LadTile │               ├─→ arbiters ─→ o, report
         kv, q ───┴─→ queue of rows ─────→ └─────────┘ × tiles       ┘
                                               ↑↓
-                                    arbiter, one memory port
+                          arbiter, one memory port; or a port each
 
     A command is divided into one command for each tile; a tile without heads gets none. Rows of
     ``kv`` and ``q`` arrive in the order of the command's heads and go to a queue before the head's
@@ -31,17 +31,18 @@ class LadSystem(Component[LadSystemParameters]):
     its rows. Outputs and reports carry the number of their head, because tiles finish in any order.
     A command waits until all tiles have finished the one before.
 
-    A tile's rows of memory are its own: tile t's begin at row t * ``parameters.tile_rows``, mapped
-    as ``parameters.tile.regions``.
+    A tile's rows of memory are its own, mapped as ``parameters.tile.regions``. On a port that all
+    share, tile t's begin at row t * ``parameters.tile_rows``; with as many `memory_ports` as tiles,
+    tile t's port has them alone, from row 0.
 
     Errors: as :class:`LadTile`'s; a command is refused, too, if its group is larger than a tile's
     number of heads, or a tile's part of the heads is; up to `heads` / `kv_heads` heads a group
     always fit. A tile's heads are ``invalid`` until a command with `restart` has given it a head.
 
-    Throughput: the port takes one request a cycle from all tiles in turn (round robin), so tiles
-    add up only as far as they compute rather than read; a command takes at least as many cycles as
-    rows are read and written in all tiles. With a number of kv heads that is no multiple of
-    `tiles`, some tiles wait for the others.
+    Throughput: a shared port takes one request a cycle from all tiles in turn (round robin), so
+    tiles add up only as far as they compute rather than read; a command takes at least as many
+    cycles as rows are read and written in all tiles, or with separate ports in one of them.
+    With a number of kv heads that is no multiple of `tiles`, some tiles wait for the others.
 
     Handshake: ``request``, ``o`` and ``report`` are registers. ``response.ready`` depends on the
     response's tag. A response that was not requested is an error of the memory.
@@ -56,16 +57,19 @@ class LadSystem(Component[LadSystemParameters]):
     True
     """
 
-    summary = "A token's attention on several tiles that share one memory port"
+    summary = "A token's attention on several tiles, on one memory port or one each"
     source = "LAD, section IV and Fig. 4"
 
     def ports(self) -> Ports:
         p = self.parameters
+        memory = p.memory.ports()
+        if p.separate:
+            memory = {name: port.array(p.tiles) for name, port in memory.items()}
         return {
             "command": stream_in(p.command_layout, "As a tile's."),
             "kv": stream_in(p.row_layout, "K, then V, of each kv head."),
             "q": stream_in(p.row_layout, "One for each head."),
-            **p.memory.ports(),
+            **memory,
             "o": stream_out(
                 p.output_layout,
                 "One for each head of the command, in any order of heads of different tiles.",
@@ -220,8 +224,13 @@ class LadSystem(Component[LadSystemParameters]):
             wiring.connect(m, queue.o, port)
 
     def _connect_memory(self, m: Module, tiles: list[LadTile]) -> None:
-        """One port: requests in turn, responses by the tile in their tag."""
+        """One port: requests in turn, responses by the tile in their tag; or a port each."""
         p = self.parameters
+        if p.separate:
+            for tile, request, response in zip(tiles, self.request, self.response, strict=True):
+                wiring.connect(m, tile.request, wiring.flipped(request))
+                wiring.connect(m, wiring.flipped(response), tile.response)
+            return
         m.submodules.requests = arbiter = Arbiter(
             ArbiterParameters(inputs=p.tiles), shape=p.tile.memory.request_layout
         )

@@ -1,4 +1,4 @@
-"""Sizes and payloads of several of LAD's tiles on one memory port."""
+"""Sizes and payloads of several of LAD's tiles."""
 
 import dataclasses
 import functools
@@ -20,14 +20,20 @@ class LadSystemParameters(LadTileParameters):
 
     tiles
         Number of tiles, 1 to `kv_heads`; the paper has 6.
+    memory_ports
+        1, a port that the tiles share, or `tiles`, one for each, such as a group of a memory's
+        channels.
     """
 
     tiles: int = 2
+    memory_ports: int = 1
 
     def __post_init__(self):
         super().__post_init__()
         fits = 1 <= self.tiles <= self.kv_heads
         require(fits, "tiles must be between 1 and kv_heads", self.tiles)
+        fits = self.memory_ports in (1, self.tiles)
+        require(fits, "memory_ports must be 1 or as many as tiles", self.memory_ports)
         rule = "weights must be 0: linear layers are not divided among tiles"
         require(self.weights == 0, rule, self.weights)
         _ = self.tile  # checks its own parameters
@@ -69,12 +75,17 @@ class LadSystemParameters(LadTileParameters):
         return self.tiles * self.tile_rows
 
     @property
+    def separate(self) -> bool:
+        """Whether each tile has a separate port."""
+        return self.memory_ports > 1
+
+    @property
     def latency(self) -> int:
         """Cycles of a command of a sequence's first token and one head."""
         return self.tile.latency + 8
 
     def cycles(self, work: Sequence) -> int:
-        """Cycles of commands, about: of the slowest tile, or of all rows on the port.
+        """Cycles of commands, about: of the slowest tile, or of all rows on a port that they share.
 
         :class:`golden.lad.timing.system.SystemCycles` counts them exactly: each tile's as in
         :meth:`LadTileParameters.cycles`, but that a request, an output and a report wait for their
@@ -86,7 +97,8 @@ class LadSystemParameters(LadTileParameters):
         total = 0
         for tiles in work:
             slowest = max(self.tile.cycles([heads]) for heads in tiles)
-            total += max(slowest, sum(report["rows"] for heads in tiles for report in heads))
+            shared = sum(report["rows"] for heads in tiles for report in heads)
+            total += slowest if self.separate else max(slowest, shared)
         return total
 
     # Payloads
@@ -97,7 +109,9 @@ class LadSystemParameters(LadTileParameters):
 
     @functools.cached_property
     def memory(self) -> MemoryPort:
-        """The system's port. In a tag is the ``tile`` that requested, and its ``tag``."""
+        """A port. In the tag of a shared one is the ``tile`` that requested, and its ``tag``."""
+        if self.separate:
+            return self.tile.memory
         tag = data.StructLayout({"tile": self.tile_index, "tag": self.tile.memory.tag})
         return MemoryPort(tag, self.address_width, self.row_layout)
 

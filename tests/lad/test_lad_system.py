@@ -1,4 +1,4 @@
-"""Tiles on one memory port: whole sequences with any stalls and memories, and how heads divide."""
+"""Tiles on one memory port or one each: sequences, stalls, memories, and how heads divide."""
 
 import dataclasses
 
@@ -46,6 +46,35 @@ def test_any_stalls_and_any_memory(small, shipped_trace, seed):
             for timing in TIMINGS:
                 stimulus = testbench.stimulus(SMALL, data, jobs, seed)
                 small.run(stimulus, stall, timing, seed)
+
+
+@pytest.fixture(scope="module")
+def apart():
+    """The same with a port for each tile."""
+    return System(BLOCK, dataclasses.replace(SMALL, memory_ports=2))
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", [3, 4])
+def test_separate_ports_with_any_stalls_and_any_memory(apart, shipped_trace, seed):
+    """Each memory is its tile's alone, and each bit and cycle the model's."""
+    for data, jobs in ((shipped_trace, 12), (None, 40)):
+        for stall in PATTERNS:
+            for timing in TIMINGS:
+                stimulus = testbench.stimulus(apart.design.parameters, data, jobs, seed)
+                assert list(stimulus.memories) == ["memory_0", "memory_1"]
+                apart.run(stimulus, stall, timing, seed)
+
+
+@pytest.mark.campaign
+def test_separate_ports_take_less_time(small, apart):
+    """Requests wait for no turn and no register."""
+    jobs = tokens(SMALL, 12, heads=4, group=2)
+    other = tokens(apart.design.parameters, 12, heads=4, group=2)
+    shared, separate = small.run(jobs.stimulus([])), apart.run(other.stimulus([]))
+    assert separate.cycles < 0.9 * shared.cycles
+    read = [use.rows_read for use in separate.memories.values()]
+    assert sum(read) == shared.memories["memory"].rows_read and min(read) > 0.4 * sum(read)
 
 
 def test_random_jobs_cover_what_they_should():
@@ -176,6 +205,8 @@ def test_every_job_of_equal_groups_fits():
 def test_refusals():
     with pytest.raises(ParameterError, match="tiles must be between 1 and kv_heads, not 4"):
         LadSystemParameters(tiles=4)
+    with pytest.raises(ParameterError, match="memory_ports must be 1 or as many as tiles, not 2"):
+        LadSystemParameters(heads=6, kv_heads=3, tiles=3, memory_ports=2)
     with pytest.raises(ParameterError, match="weights must be 0"):
         LadSystemParameters(weights=4)
     sizes = sizes_of(SMALL)
@@ -193,8 +224,10 @@ def test_refusals():
         {"tiles": 3, "heads": 5, "kv_heads": 3},
         {"tiles": 2, "heads": 6, "kv_heads": 3, "identification": "centres"},
         {"tiles": 6, "heads": 12, "kv_heads": 6, "prefetch": 0, "multiply_stages": 2},
+        {"tiles": 3, "heads": 5, "kv_heads": 3, "memory_ports": 3},
+        {"tiles": 2, "memory_ports": 2, "identification": "centres"},
     ],
-    ids=["one", "three", "centres", "six"],
+    ids=["one", "three", "centres", "six", "three ports", "two ports, centres"],
 )
 def test_other_numbers_of_tiles(changes):
     """With random stalls, and in the cycles of the formula without."""

@@ -104,9 +104,10 @@ def test_refusals(generated):
 
 
 @pytest.mark.campaign
-def test_a_token_of_the_real_model(call, smollm2):
-    """All 30 layers, attention and products on a tile each: every bit and cycle."""
-    blocks = "--attention lad.lad_tile --linear lad.lad_tile"
+@pytest.mark.parametrize("attention", ["lad.lad_tile", "lad.lad_system"])
+def test_a_token_of_the_real_model(call, smollm2, attention):
+    """All 30 layers, attention and products on one tile, or on three and a fourth: every bit."""
+    blocks = f"--attention {attention} --linear lad.lad_tile"
     result = result_of(
         call(cli.main, f"generate --gguf {smollm2} {blocks} --prompt Once --tokens 1 --json")
     )

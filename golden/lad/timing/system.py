@@ -1,4 +1,4 @@
-"""Cycles of several tiles on one memory port."""
+"""Cycles of several tiles on one memory port, or a port each."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -105,18 +105,23 @@ class Rows:
 class SystemCycles:
     """Cycles of tiles that jobs keep busy, whose memory answers in the next cycle.
 
-    As :class:`hw.lad.lad_system.LadSystem`: each tile as if alone, but that its requests, outputs
-    and reports wait for their turn, and its rows for those dealt before.
+    As :class:`hw.lad.lad_system.LadSystem`: each tile as if alone, but that its outputs and reports
+    wait for their turn, its requests too where tiles share a port, and its rows for those dealt
+    before.
     """
 
-    def __init__(self, timing: TimingSizes, tiles: int):
-        """`timing` is a tile's."""
+    def __init__(self, timing: TimingSizes, tiles: int, separate: bool = False):
+        """`timing` is a tile's; `separate`: each tile has a separate port."""
         size = timing.sizes
         self._tiles = [TileTiming(timing) for _ in range(tiles)]
         self._requests, self._o = Turns(tiles), Turns(tiles)
         self._reports = Turns(tiles + 1)  # the last input is of refused jobs
         self._kv, self._q = Rows(tiles, 2 * size.kv_heads), Rows(tiles, size.heads)
-        self._answers: deque[tuple[int, int, tuple[int, int]]] = deque()  # first cycle, tile
+        ports = tiles if separate else 1
+        # Of each port: first cycle, tile, row.
+        self._answers: list[deque[tuple[int, int, tuple[int, int]]]] = [
+            deque() for _ in range(ports)
+        ]
         self._state = "idle"
         self._count = self._left = 0
         self._offered = self._beat = False  # o, and any output, in the arbiters' registers
@@ -153,20 +158,33 @@ class SystemCycles:
         done = self._left == 0 and all(tile.idle for tile in self._tiles)
         return "idle" if done else "attend"
 
-    def _tick(self, job: SystemWork) -> None:
-        tiles = self._tiles
-        answer = None
-        if self._answers and self._answers[0][0] <= self.cycle:
-            _, number, row = self._answers[0]
-            if tiles[number].accepts(row):
-                self._answers.popleft()
-                answer = number, row
-        requested = self._requests.grant([tile.request is not None for tile in tiles])
-        if requested is not None:
-            request = tiles[requested].request
+    def _request(self, wanted: list[bool]) -> set[int]:
+        """Tiles of those that request whose request is taken in this cycle."""
+        shared = len(self._answers) == 1
+        granted = self._requests.grant(wanted) if shared else None
+        taken = {number for number, wants in enumerate(wanted) if wants and not shared}
+        taken |= {granted} if granted is not None else set()
+        for number in taken:
+            request = self._tiles[number].request
             assert request is not None, "a tile that requests is granted"
             if request[1] != WRITE:
-                self._answers.append((self.cycle + 2, requested, request))
+                # A shared port's arbiter has a register.
+                first = self.cycle + (2 if shared else 1)
+                self._answers[0 if shared else number].append((first, number, request))
+        return taken
+
+    def _tick(self, job: SystemWork) -> None:
+        tiles = self._tiles
+        answers: dict[int, tuple[int, int]] = {}
+        for waiting in self._answers:
+            if (
+                waiting
+                and waiting[0][0] <= self.cycle
+                and tiles[waiting[0][1]].accepts(waiting[0][2])
+            ):
+                _, number, row = waiting.popleft()
+                answers[number] = row
+        requested = self._request([tile.request is not None for tile in tiles])
         o = self._o.grant([tile.o for tile in tiles])
         refused = self._state == "refused"
         report = self._reports.grant([*(tile.report for tile in tiles), refused])
@@ -174,8 +192,8 @@ class SystemCycles:
         kv = []
         for number, tile in enumerate(tiles):
             stores = tile.tick(
-                answer[1] if answer is not None and answer[0] == number else None,
-                requested == number,
+                answers.get(number),
+                number in requested,
                 self._q.waiting[number] > 0,
                 self._kv.waiting[number] > 0,
                 o == number,

@@ -1,4 +1,4 @@
-"""Attention on a block whose memory is compared with the model's after each step."""
+"""Attention on a block whose memories are compared with the model's after each step."""
 
 import dataclasses
 from abc import abstractmethod
@@ -14,7 +14,6 @@ from sim.commands.engines.part import LayerRun
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Outcome, Stimulus, compare_memories
-from sim.testbenches.memory import NAME
 
 DRAIN = 8
 """Cycles after a step's last output: more than a write spends on its way to the memory."""
@@ -23,17 +22,19 @@ P = TypeVar("P", bound=Parameters)
 
 
 class StoredAttention(Fp16Attention[P]):
-    """One layer's attention, whose outputs and memory are compared on every bit.
+    """One layer's attention, whose outputs and memories are compared on every bit.
 
     sums
         Names of the figures that :meth:`count` adds up.
     """
 
-    def __init__(self, run: LayerRun, memory: Memory, width: int, sums: Sequence[str]):
-        super().__init__(run, {NAME: memory}, width, sums)
-        self._memory = memory
-        # What the memory must hold after the step whose RTL ran last, and after the model's.
-        self._expected, self._modelled_rows = memory.contents.copy(), memory.contents.copy()
+    def __init__(self, run: LayerRun, memories: dict[str, Memory], width: int, sums: Sequence[str]):
+        super().__init__(run, memories, width, sums)
+        self._memories = memories
+        # What each must hold after the step whose RTL ran last, and after the model's.
+        self._expected, self._modelled_rows = (
+            {name: memory.contents.copy() for name, memory in memories.items()} for _ in range(2)
+        )
 
     @abstractmethod
     def count(self, report: dict[str, np.ndarray], o: dict[str, np.ndarray]) -> None:
@@ -41,18 +42,25 @@ class StoredAttention(Fp16Attention[P]):
 
     def _later(self, token: int, stimulus: Stimulus) -> None:
         """Submit a step by the RTL, compared."""
-        after = stimulus.memories[NAME].after
-        changed = np.flatnonzero((after != self._modelled_rows).any(axis=1))
-        rows = after[changed]
-        self._modelled_rows[changed] = rows
-        # Whole images of the memory would wait with the stimulus; the changed rows are enough.
+        changes = {}
+        for name, held in self._modelled_rows.items():
+            after = stimulus.memories[name].after
+            assert after is not None, "a block that writes has its memory compared"
+            changed = np.flatnonzero((after != held).any(axis=1))
+            changes[name] = changed, after[changed]
+            held[changed] = after[changed]
+        # Whole images of the memories would wait with the stimulus; the changed rows are enough.
         stimulus = dataclasses.replace(stimulus, memories={})
-        self._submit(partial(self._run, token, stimulus, changed, rows))
+        self._submit(partial(self._run, token, stimulus, changes))
 
-    def _run(self, token: int, stimulus: Stimulus, changed: np.ndarray, rows: np.ndarray) -> None:
+    def _run(
+        self, token: int, stimulus: Stimulus, changes: dict[str, tuple[np.ndarray, np.ndarray]]
+    ) -> None:
         outcome = self._compared(token, stimulus, DRAIN)
-        self._expected[changed] = rows
-        wanted = {NAME: dataclasses.replace(self._memory, after=self._expected)}
+        wanted = {}
+        for name, (changed, rows) in changes.items():
+            self._expected[name][changed] = rows
+            wanted[name] = dataclasses.replace(self._memories[name], after=self._expected[name])
         found = compare_memories(
             dataclasses.replace(stimulus, memories=wanted),
             dataclasses.replace(outcome, memories=self._session.uses()),
@@ -75,6 +83,9 @@ class StoredAttention(Fp16Attention[P]):
 
     def figures(self) -> dict[str, float]:
         """The sums; rows read from and written to memory; cycles."""
-        use = self._session.uses(contents=False)[NAME]
-        rows = {"rows read": use.rows_read, "rows written": use.rows_written}
+        uses = self._session.uses(contents=False).values()
+        rows = {
+            "rows read": sum(use.rows_read for use in uses),
+            "rows written": sum(use.rows_written for use in uses),
+        }
         return self._sums | rows | {"cycles": sum(self.cycles)}

@@ -130,7 +130,7 @@ def lad_step(p: LadTileParameters, shape: Shape, data: LayerData, knobs: dict) -
             tokens.join()
         tokens.add(*data.half(token), token + 1, restart=token == 0)
     regions = p.regions
-    memory = tokens.memory()
+    memories = tokens.memories()
 
     def kind_of(rows: np.ndarray) -> np.ndarray:
         kinds = np.full(len(rows), OTHER)
@@ -140,4 +140,4 @@ def lad_step(p: LadTileParameters, shape: Shape, data: LayerData, knobs: dict) -
 
     design = generate(find("lad.lad_tile"), p)
     knob = f"{len(p.apid.bound_values) + 1} intervals, slack {p.slack}"
-    return LayerStep(design, tokens.stimulus([]), {NAME: memory}, kind_of, knob)
+    return LayerStep(design, tokens.stimulus([]), memories, kind_of, knob)

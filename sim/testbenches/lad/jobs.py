@@ -22,7 +22,7 @@ from hw.lad.tile_parameters import LadTileParameters
 from sim.core.memory import Memory
 from sim.core.stimulus import Outcome, Stimulus
 from sim.testbenches.decode import input_streams, offer, offer_rows, output_streams
-from sim.testbenches.memory import memory_of
+from sim.testbenches.memory import NAME, memory_of
 from sim.testbenches.strategies import sometimes
 
 KINDS = (
@@ -196,12 +196,13 @@ class LadJobs(ABC):
             cycles=self.parameters.cycles(self._reports(since)),
             predict=partial(self.cycles, since, len(self.results)),
             notes=notes,
-            memories={"memory": self.memory()},
+            memories=self.memories(),
         )
 
-    def memory(self) -> Memory:
+    def memories(self) -> dict[str, Memory]:
+        """The block's memories by name, as they are at the beginning and after all jobs."""
         p = self.parameters
-        return memory_of(memory_rows(p, self._first), memory_rows(p, self.model.memory))
+        return {NAME: memory_of(memory_rows(p, self._first), memory_rows(p, self.model.memory))}
 
 
 def memory_rows(p: LadTileParameters, rows: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from golden.lad.timing.system import (
 from golden.trace import Trace
 from hw.lad.system_parameters import LadSystemParameters
 from sim.core import payload
+from sim.core.memory import Memory
 from sim.core.stimulus import Mismatch, Stimulus, compare
 from sim.testbenches.decode import layers_of, random_misfit
 from sim.testbenches.jobs import JobsTestbench
@@ -29,6 +30,7 @@ from sim.testbenches.lad.jobs import (
     sizes_of,
     timing_of,
 )
+from sim.testbenches.memory import NAME, memory_of
 from sim.testbenches.strategies import sometimes
 
 STREAMS = "o", "report"
@@ -68,9 +70,24 @@ class Jobs(LadJobs):
         self.shares.append([[] for _ in self.model.tiles])
         return system_ahead_work(self.model, n, heads, group, most)
 
+    def memories(self) -> dict[str, Memory]:
+        """One, or one for each tile."""
+        (memory,) = super().memories().values()
+        p = self.parameters
+        if not p.separate:
+            return {NAME: memory}
+        assert memory.after is not None
+        parts = memory.contents, memory.after
+        return {
+            f"{NAME}_{number}": memory_of(
+                *(part[number * p.tile_rows :][: p.tile_rows] for part in parts), number=number
+            )
+            for number in range(p.tiles)
+        }
+
     def _clock(self) -> SystemCycles:
         p = self.parameters
-        return SystemCycles(timing_of(p.tile), p.tiles)
+        return SystemCycles(timing_of(p.tile), p.tiles, p.separate)
 
     def _reports(self, since: int) -> list:
         both = zip(self.results[since:], self.shares[since:], strict=True)

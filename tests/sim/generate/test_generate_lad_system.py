@@ -29,6 +29,9 @@ def test_it_speaks_as_one_tile(generated):
     assert both["figures"]["rows"] == one["figures"]["rows"]
     assert both["blocks"]["lad.lad_system"]["tiles"] == 2
     assert both["cycles"] < one["cycles"]
+    apart = result_of(generated, "--set memory_ports=2")
+    assert apart["tokens"] == one["tokens"] and apart["cycles"] < both["cycles"]
+    assert apart["bytes"] == both["bytes"] and apart["figures"]["rows"] == one["figures"]["rows"]
     slow = result_of(generated, "--memory latency=1..9,order=any")
     free = result_of(generated, "--memory latency=1..9,order=any --check none")
     assert slow["tokens"] == free["tokens"] == both["tokens"]

@@ -34,7 +34,7 @@ class LadAttention(StoredAttention[LadTileParameters]):
         self.tokens, self.weight_rows = with_matrices(self.jobs(p), run), 0
         self._counted = [name for name, _ in p.report_layout if name not in ("error", "head")]
         sums = [*self._counted, "rows of dense attention", "invalid heads"]
-        super().__init__(run, self.tokens.memory(), p.d, sums)
+        super().__init__(run, self.tokens.memories(), p.d, sums)
 
     def jobs(self, p: LadTileParameters) -> LadJobs:
         """No jobs yet."""

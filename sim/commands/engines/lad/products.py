@@ -22,7 +22,6 @@ from sim.core.design import Design
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.testbenches.decode import input_streams, offer
 from sim.testbenches.lad.lad_tile import Tokens
-from sim.testbenches.memory import NAME
 
 
 class LadLayer(JointLayer[LadTileParameters]):
@@ -40,7 +39,7 @@ class LadLayer(JointLayer[LadTileParameters]):
         p = run.parameters(LadTileParameters)
         jobs = with_matrices(Tokens(p), run) if attention is None else attention.tokens
         self._jobs = cast(Tokens, jobs)
-        super().__init__(run, {NAME: self._jobs.memory()} if attention is None else {})
+        super().__init__(run, self._jobs.memories() if attention is None else {})
         self._model, self._attention = model, attention
         self.multiply = JointProducts(model.columns, self._product).multiply
         rows = [[part.shape[0] * part.shape[1] for part in step] for step in self._matrices]

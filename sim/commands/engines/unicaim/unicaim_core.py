@@ -15,7 +15,6 @@ from sim.commands.engines.attention import (
 from sim.commands.engines.part import LayerRun
 from sim.commands.engines.stored import DRAIN, StoredAttention
 from sim.core import payload
-from sim.testbenches.memory import NAME
 from sim.testbenches.unicaim.core_jobs import CoreJobs
 
 
@@ -41,7 +40,7 @@ class UnicaimAttention(StoredAttention[UnicaimCoreParameters]):
         p = run.parameters(UnicaimCoreParameters)
         self._jobs = CoreJobs(p, modelled=run.check)
         names = "conversions", "conversions of all rows", "steps", "rows evicted", "queries"
-        super().__init__(run, self._jobs.memories()[NAME], p.d, names)
+        super().__init__(run, self._jobs.memories(), p.d, names)
         self._heavy, self._top_k = heavy, top_k
         self.settings["top_k"] = top_k
         self._positions: np.ndarray | None = None  # [kv heads, rows]: tokens, -1 in a free row
