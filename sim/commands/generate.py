@@ -152,7 +152,7 @@ def summary(result: dict) -> str:
     """The end of a run for people to read."""
     read = len(result["cycles_per_token"])
     last = result["cycles_per_token"][-1]
-    different, moved = result["first_difference"], result["bytes"]
+    different = result["first_difference"]
     if different is None:
         dense = "Dense attention and products in float32 make the same text."
     else:
@@ -160,18 +160,6 @@ def summary(result: dict) -> str:
             f"Dense attention and products in float32 differ first in token {different + 1}:\n"
             f"  {result['reference_text']!r}"
         )
-    traffic = ", ".join(
-        f"{count / 1e6:.1f} MB {kind.replace('_', ' ')}" for kind, count in moved.items()
-    )
-    if result["bits_compared"]:
-        checked = (
-            f"{result['bits_compared']} output bits of the RTL equal the bit-exact model's, "
-            f"{result['mismatches']} differ."
-        )
-        if result["check"] == "attention" and result["linear"] != NONE:
-            checked += " The matrix products were compared with nothing."
-    else:
-        checked = "The RTL was compared with nothing."
     blocks = " and ".join(result["blocks"])
     cycles = f"{result['cycles']} cycles of {blocks} for {read} tokens"
     if result["board"]:
@@ -188,13 +176,34 @@ def summary(result: dict) -> str:
     evicted = sum(map(len, result["evicted"]))
     note = f"{result['note']}.\n" if result["note"] else ""
     return (
-        f"{checked}\n"
+        f"{compared(result)}\n"
         f"{cycles}{speed}.\n"
-        f"{result['rows_kept']} rows kept in each layer, {evicted} evictions; {traffic}.\n{note}"
+        f"{result['rows_kept']} rows kept in each layer, {evicted} evictions; {moved(result)}.\n"
+        f"{note}"
         f"{result['cpu_s'] / read:.2f} CPU seconds a token, {result['wall_s'] / read:.2f} s; "
         f"{result['cycles'] / result['cpu_s']:,.0f} cycles a CPU second; {result['peak_mib']} MiB; "
         "NumPy alone: "
         f"{result['dense_numpy_cpu_s_per_token']} CPU seconds a token.\n{dense}"
+    )
+
+
+def compared(result: dict) -> str:
+    """What of a run was compared."""
+    if not result["bits_compared"]:
+        return "The RTL was compared with nothing."
+    checked = (
+        f"{result['bits_compared']} output bits of the RTL equal the bit-exact model's, "
+        f"{result['mismatches']} differ."
+    )
+    if result["check"] == "attention" and result["linear"] != NONE:
+        checked += " The matrix products were compared with nothing."
+    return checked
+
+
+def moved(result: dict) -> str:
+    """Bytes that a run has read and written, by kind."""
+    return ", ".join(
+        f"{count / 1e6:.1f} MB {kind.replace('_', ' ')}" for kind, count in result["bytes"].items()
     )
 
 

@@ -6,9 +6,7 @@ import sys
 from golden import InputError
 from sim.commands.engines.request import Request
 from sim.commands.engines.together import Joint, Together
-
-HERTZ = 1e9
-"""Clock at which tokens a second are stated."""
+from sim.commands.generate import HERTZ, compared, moved
 
 
 def continue_together(request: Request, arguments) -> int:
@@ -42,30 +40,21 @@ def continue_together(request: Request, arguments) -> int:
 
 def summary(result: dict) -> str:
     """The end of a run for people to read."""
-    checked = "The RTL was compared with nothing."
-    if result["bits_compared"]:
-        checked = (
-            f"{result['bits_compared']} output bits of the RTL equal the bit-exact model's, "
-            f"{result['mismatches']} differ."
-        )
     steps, texts = result["cycles_of_steps"], sum(result["texts_of_steps"])
     prompts, read = sum(result["cycles_of_prompts"]), sum(result["prompt_tokens"])
     of = (
         f"{result['cycles']} cycles of {' and '.join(result['blocks'])}: {prompts} for "
         f"{len(result['texts'])} prompts of {read} tokens, {sum(steps)} for {len(steps)} steps."
     )
-    lines = [checked, of]
+    lines = [compared(result), of]
     if steps:
         each = sum(steps) / texts
         lines.append(
             f"{each:,.0f} cycles a token in the steps, {HERTZ / each:,.0f} tokens a second at "
             f"1 GHz, without the model's other work; memory {result['memory']}."
         )
-    moved = ", ".join(
-        f"{count / 1e6:.1f} MB {kind.replace('_', ' ')}" for kind, count in result["bytes"].items()
-    )
     cpu = result["cpu_s"] / (read + texts)
-    lines.append(f"{moved}; {cpu:.2f} CPU seconds a token; {result['peak_mib']} MiB.")
+    lines.append(f"{moved(result)}; {cpu:.2f} CPU seconds a token; {result['peak_mib']} MiB.")
     differ = sum(first is not None for first in result["first_differences"])
     lines.append(
         f"{differ} of {len(result['texts'])} texts differ from dense attention's and products' in "
