@@ -101,7 +101,7 @@ def checkout(tmp_path, monkeypatch):
         copy(tables.ROOT / name, target)
     # That of all blocks takes longer.
     monkeypatch.setattr(tables, "PAGES", ("README.md", "docs/boards.md", "docs/measured.md"))
-    for name in ("SYNTHESIS", "VERIFICATION", "FPGA", "RESULTS"):
+    for name in ("SYNTHESIS", "VERIFICATION", "FPGA", "LAYOUT", "RESULTS"):
         path = tmp_path / getattr(tables, name).relative_to(tables.ROOT)
         monkeypatch.setattr(tables, name, path)
     monkeypatch.setattr(tables, "ROOT", tmp_path)
