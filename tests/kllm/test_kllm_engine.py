@@ -127,6 +127,7 @@ def test_every_matrix_through_the_rtl(quantised, layers):
         assert layer.bytes_moved() == {"weights_read": 2 * WORDS * 16 * 4 // 8}
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("check", [True, False])
 def test_batches_of_a_prompt(quantised, layers, check):
     """Six tokens: four, which the core takes at most, and two; they read each matrix twice."""
