@@ -18,9 +18,11 @@ from amaranth.hdl import ClockSignal, Fragment, Instance, ResetSignal, Shape
 from amaranth.hdl._ast import Switch
 from amaranth.lib import data, wiring
 
-from hw import HOME
+from hw import HOME, names
 from hw.parameters import require_one_of, snake_case
 from hw.ports import CLOCKS, Ports, ordered_ports
+
+names.install()
 
 P = TypeVar("P")
 """The class of a component's parameters; None for a component without."""

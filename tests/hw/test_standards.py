@@ -58,7 +58,9 @@ def test_every_standard_s_simulation_starts(name, tmp_path):
         sources = ["-s", "bench", "-o", "sim.vvp", "bench.v", "design.v"]
         subprocess.run(["iverilog", f"-g{standard}", *sources], cwd=tmp_path, check=True)
         run = subprocess.run(["vvp", "-n", "sim.vvp"], cwd=tmp_path, capture_output=True, text=True)
-        printed[standard] = run.stdout.split()
+        # Later versions of Icarus say where the simulation has ended.
+        lines = [line for line in run.stdout.splitlines() if "$finish" not in line]
+        printed[standard] = " ".join(lines).split()
     assert len(set(map(tuple, printed.values()))) == 1, printed
     assert len(printed["2012"]) == 1 and set(printed["2012"][0]) <= {"0", "1"}, printed
 

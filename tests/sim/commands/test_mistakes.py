@@ -79,7 +79,7 @@ PARSED = {
     "mutate stream.queue --within (": "argument --within: must be a regular expression",
     "exhaustive --format fp8": "argument --format: invalid choice: 'fp8'",
     "synth stream.queue --clock -1": "argument --clock: must be a number of ps above 0, not -1",
-    "energy stream.queue --runs 65": "argument --runs: invalid choice: 65",
+    "energy stream.queue --runs 65": "argument --runs: must be at most 64, not 65",
     "layout stream.queue --utilisation 2": "argument --utilisation: must be a share",
     "results": "the following arguments are required: -o/--output",
     "campaign --jobs x": "argument --jobs: must be a whole number, not x",
