@@ -1,7 +1,7 @@
 """A placement as a DEF file, which layout tools read beside the library's LEF files.
 
-It has rows, placed cells, ports as pins at their places, nets with their pins, and tracks if those
-of the core are known. Cells are named ``u<number>`` and nets ``n<number>``, as in Yosys' netlist;
+It has rows, placed cells, ports as pins at their places, nets with their pins, and tracks if the
+core's layers are known. Cells are named ``u<number>`` and nets ``n<number>``, as in Yosys' netlist;
 ports have their own names. Constants, power and fillers are left to the reader.
 """
 

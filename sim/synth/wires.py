@@ -93,7 +93,7 @@ class Wires:
     def resistive_delay(self, library: Library, ff_per_um: float) -> float:
         """An upper bound of what resistance, which is left out, would add to one net's delay, ps.
 
-        The resistance of the whole wire times half its own capacitance and all that of its pins.
+        The resistance of the whole wire times half its capacitance and all its pins' capacitance.
         """
         loads, worst = self.placement.netlist.loads(library), 0.0
         for net, length in self.lengths.items():
