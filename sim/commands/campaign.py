@@ -1,8 +1,9 @@
 """``python -m sim campaign``: the tests that are too long for the suite, as tasks that resume.
 
 Consecutive tests of one file are one task, because they share compiled designs, until they are
-expected to take MINUTES, the longest first. ``docs/results/campaign.json`` says which files of
-tests passed and what they read then: they are not run again until a file that they read changes, or
+expected to take MINUTES. The longest file goes first, and its longest task, so that an interrupted
+campaign leaves files that are complete: ``docs/results/campaign.json`` says which files of tests
+passed and what they read then, and they are not run again until a file that they read changes, or
 they have other tests.
 """
 
@@ -89,19 +90,26 @@ def collect(paths: tuple[str, ...]) -> list[str]:
 
 
 def group(names: list[str], seconds: Mapping[str, float]) -> list[Task]:
-    """Tests as tasks, the dearest first."""
+    """Tests as tasks, the dearest file first, and of a file the dearest task."""
     groups: list[tuple[float, list[str]]] = []
     for name in names:
         cost = seconds.get(name, OTHERS)
         if groups:
             total, tests = groups[-1]
-            same = tests[0].partition("::")[0] == name.partition("::")[0]
+            same = _file(tests[0]) == _file(name)
             if same and total + cost <= 60 * MINUTES:
                 groups[-1] = total + cost, [*tests, name]
                 continue
         groups.append((cost, [name]))
-    groups.sort(key=lambda entry: -entry[0])
+    whole: dict[str, float] = {}
+    for total, (first, *_) in groups:
+        whole[_file(first)] = whole.get(_file(first), 0) + total
+    groups.sort(key=lambda entry: (-whole[_file(entry[1][0])], _file(entry[1][0]), -entry[0]))
     return [Task(_title(tests), run_tests, (tuple(tests),)) for _, tests in groups]
+
+
+def _file(name: str) -> str:
+    return name.partition("::")[0]
 
 
 def _title(tests: list[str]) -> str:
@@ -215,7 +223,7 @@ def campaign_command(arguments) -> int:
 def _by_file(names: list[str]) -> dict[str, list[str]]:
     files: dict[str, list[str]] = {}
     for name in names:
-        files.setdefault(name.partition("::")[0], []).append(name)
+        files.setdefault(_file(name), []).append(name)
     return files
 
 
@@ -279,7 +287,7 @@ def _record(
     record.seconds = {name: value for name, value in seconds.items() if value >= DEAR}
     by_file: dict[str, list[TestRun | None]] = {}
     for outcome in outcomes:
-        file = outcome.task.arguments[0][0].partition("::")[0]
+        file = _file(outcome.task.arguments[0][0])
         by_file.setdefault(file, []).append(outcome.value)
     for file, runs in by_file.items():
         if any(run is None or run.failures for run in runs):
@@ -297,8 +305,8 @@ def register(commands) -> None:
     command = commands.add_parser(
         "campaign",
         description=(
-            "Run the tests marked `campaign`, the dearest first, each group in a process of its "
-            "own. Files of tests that the record has, and that read the same as then, are left "
+            "Run the tests marked `campaign`, the dearest file first, each group in a process of "
+            "its own. Files of tests that the record has, and that read the same as then, are left "
             "out. Groups that passed are kept: a second run resumes with the others. "
             "Exits 1 if a test failed or if a group ran none."
         ),

@@ -66,18 +66,18 @@ def test_no_report_and_no_tests_are_one_sentence(project):
 
 
 def test_grouping():
-    """By file, up to MINUTES; a dear test has a task of its own, and goes first."""
+    """By file, up to MINUTES, the dearest first; a dear test has a task of its own."""
     names = [f"tests/a.py::test[{n}]" for n in range(40)]
     names += ["tests/b.py::test_dear", "tests/b.py::test_cheap", "tests/c.py::test"]
     tasks = group(names, {"tests/b.py::test_dear": 300.0, "tests/b.py::test_cheap": 1.0})
     assert [list(task.arguments[0]) for task in tasks] == [
-        ["tests/b.py::test_dear"],
         names[:30],
         names[30:40],
-        ["tests/c.py::test"],
+        ["tests/b.py::test_dear"],
         ["tests/b.py::test_cheap"],
+        ["tests/c.py::test"],
     ]
-    assert tasks[0].name == "b.py test_dear" and tasks[1].name.endswith("… (30 tests)")
+    assert tasks[2].name == "b.py test_dear" and tasks[0].name.endswith("… (30 tests)")
 
 
 def run_campaign(run, monkeypatch, outcomes: dict, command=""):
