@@ -67,9 +67,11 @@ class CentroidLaneParameters(Parameters):
 
     @cached_property
     def dense(self) -> CentroidSumParameters:
-        return CentroidSumParameters(
-            self.k, self.weight_bits, self.bits, self.counters, stages=self.sum_stages
-        )
+        sizes = self.k, self.weight_bits, self.bits, self.counters
+        alone = CentroidSumParameters(*sizes, stages=self.sum_stages)
+        # A column's outliers may take longer than its products.
+        late = max(0, self.sparse_path.latency + 1 - alone.latency)
+        return dataclasses.replace(alone, late=late)
 
     @cached_property
     def sparse_path(self) -> SparsePathParameters:

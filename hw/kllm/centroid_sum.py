@@ -34,6 +34,8 @@ class CentroidSumParameters(Parameters):
     stages
         Pipeline stages before the accumulator, 0 to 3: halfway through the carry-save adders,
         after them, after the weights' look-up.
+    late
+        Cycles that a sum waits for whatever it meets, 0 or more: room for as many columns more.
     """
 
     k: int = 576
@@ -41,6 +43,7 @@ class CentroidSumParameters(Parameters):
     bits: int = 8
     counters: int = 5
     stages: int = dataclasses.field(default=2, kw_only=True)
+    late: int = dataclasses.field(default=0, kw_only=True)
 
     CUTS: ClassVar = ((), ("halfway",), ("halfway", "reduced"), ("lookup", "halfway", "reduced"))
     FLOAT_STAGES: ClassVar = 2
@@ -53,6 +56,7 @@ class CentroidSumParameters(Parameters):
         require(self.counters >= 1, "counters must be at least 1", self.counters)
         most = len(self.CUTS) - 1
         require(0 <= self.stages <= most, f"stages must be between 0 and {most}", self.stages)
+        require(self.late >= 0, "late must be at least 0", self.late)
 
     @property
     def segment(self) -> int:
@@ -83,10 +87,10 @@ class CentroidSumParameters(Parameters):
     def columns(self) -> int:
         """Columns between acceptance and output, and entries of the queue.
 
-        Enough for the full rate with columns of one step: a credit returns after `latency` + 1
-        cycles.
+        Enough for the full rate with columns of one step: a credit returns after `latency` +
+        `late` + 1 cycles.
         """
-        return self.latency + 2
+        return self.latency + self.late + 2
 
     def cycles(self, steps: int) -> int:
         """Cycles for `steps` steps, when nothing stalls."""
