@@ -41,9 +41,9 @@ class Timing:
         From a head's first value to the next head's first key, and from its last to its result.
     converters, bits
         Of scores from the cells, 0 converters where they come from the keys.
-    reduction, drain
-        From a head's last score to its first term, by the number of rows, and from there to the
-        next head's first score, at least.
+    reduction
+        From a head's last score to its first term, by the number of rows; the next head's first
+        score comes when all of them have been read.
     """
 
     ranks: int
@@ -60,7 +60,6 @@ class Timing:
     converters: int
     bits: int
     reduction: Callable[[int], int]
-    drain: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +239,7 @@ class CoreCycles:
             return summed, last, dropped
         addresses = self._addresses_of(selected)
         scored = self._scores[-1]
-        self._score = scored + t.reduction(rows) + max(rows, t.drain)
+        self._score = scored + t.reduction(rows) + rows
         begun = max(scored + t.softmax(rows), ready, self._key)
         used = self._rows(addresses, max(begun, _room(self._flags, QUEUED) - rows + 1))
         self._key = used[-1] + 1
