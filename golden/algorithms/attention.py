@@ -68,10 +68,14 @@ class Traffic:
 
     def read(self, k_rows: int, v_rows: int, d: int) -> None:
         """Count whole rows of ``d`` elements."""
+        self.read_codes(k_rows, v_rows, d * ELEMENT_BYTES)
+
+    def read_codes(self, k_rows: int, v_rows: int, row_bytes: int) -> None:
+        """Count whole rows that are stored in that many bytes."""
         self.k_rows += k_rows
         self.v_rows += v_rows
-        self.k_bytes += k_rows * d * ELEMENT_BYTES
-        self.v_bytes += v_rows * d * ELEMENT_BYTES
+        self.k_bytes += k_rows * row_bytes
+        self.v_bytes += v_rows * row_bytes
 
     def dense(self, rows: int, d: int) -> None:
         """Count dense attention's reads: ``rows`` of K and ``rows`` of V."""

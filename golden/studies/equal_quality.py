@@ -43,6 +43,7 @@ KNOBS = {
 FIXED = {
     "KIVI, 4 bits": "kv:bits=4",
     "KIVI, 2 bits": "kv:bits=2",
+    "KLLM, 4 bits": "kllm:weight_bits=none,activation_bits=none,attention=quantised",
     "SpAtten": "spatten",
 }
 """Policies that are tried as they are."""

@@ -169,7 +169,7 @@ class QuantizedAttention(DecodeAttention):
         self.rows = rows * kv_heads
         for row in range(before + 1, rows + 1):
             self.traffic.dense(kv_heads * row, d)
-            self.traffic.read(kv_heads * row, kv_heads * row, d)
+            self.traffic.read_codes(kv_heads * row, kv_heads * row, row_bytes(d))
         keep = np.arange(rows) <= np.arange(before, rows)[:, None]
         attend = self._core if self.bit_exact else self._floats
         groups = grouped(q.astype(np.float16), kv_heads)
@@ -213,6 +213,11 @@ class QuantizedAttention(DecodeAttention):
         ones = np.ones(v.shape[1], np.float16)
         y, _ = kllm_core(w, integer_tables(c.v), v, ones, OUTLIERS, keep=keep, integer=True)
         return y
+
+
+def row_bytes(d: int) -> int:
+    """Bytes of a key or a value in memory: its indices and its scale."""
+    return -(-BITS * d // 8) + 2
 
 
 def quantize(x: np.ndarray, codebook: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
