@@ -7,6 +7,9 @@ import numpy as np
 STEPS = (("wq", "wk", "wv"), ("wo",), ("gate", "up"), ("down",))
 """Matrices of one input, which are multiplied together: their columns follow each other."""
 
+NORMED = (0, 2)
+"""Steps whose vectors are normalised."""
+
 
 class JointProducts:
     """Products of a layer by name; all products of a step are computed together.

@@ -9,6 +9,7 @@ from amaranth.hdl import Module
 from amaranth.lib import data, wiring
 
 from hw.attention.head_order import HeadOrderParameters
+from hw.attention.vector_path import VectorPathParameters
 from hw.component import Component
 from hw.parameters import Parameters
 from hw.ports import Ports, stream_in, stream_out
@@ -38,6 +39,11 @@ class DecodeParameters(Parameters, abc.ABC):
     """Number of sequences whose rows the memory holds."""
     cycles_exact = True
     """Whether :meth:`cycles` is exact: not where the core's decisions depend on timing."""
+
+    @property
+    def vector_path(self) -> VectorPathParameters:
+        """Units beside it for other operations on vectors; none, unless a subclass has some."""
+        return VectorPathParameters()
 
     @property
     @abc.abstractmethod

@@ -17,7 +17,6 @@ from hw.kllm.core.scale_replay import ScaleReplay
 from hw.kllm.core.score_path import ScorePath
 from hw.kllm.core.step_join import StepJoin
 from hw.kllm.core.table import Table
-from hw.kllm.core.vector_path import add_vector_units, vector_ports
 from hw.kllm.core.word_fetch import WordFetch
 from hw.kllm.index_buffer import IndexBuffer
 from hw.kllm.outlier_list import OutlierList
@@ -63,9 +62,9 @@ class KllmCore(Component[KllmCoreParameters]):
     their vectors; the results of a third, and all that follow, wait for them.
 
     Beside the products and independent of them: with `vector_lanes`, residual sums and gated
-    products are commands too, two vectors in, one out (:class:`hw.kllm.vector_unit.VectorUnit`);
-    with `rotary_pairs`, heads are turned by their position
-    (:class:`hw.attention.rotary_encoding.RotaryEncoding`).
+    products are commands too, two vectors in, one out
+    (:class:`hw.attention.vector_unit.VectorUnit`); with `rotary_pairs`, heads are turned by their
+    position (:class:`hw.attention.rotary_encoding.RotaryEncoding`).
 
     Tables that belong together are loaded ahead of the first command that uses them, while earlier
     products are in flight. A command without new tables uses the tables of the command before;
@@ -120,7 +119,7 @@ class KllmCore(Component[KllmCoreParameters]):
             ),
             **p.memory.ports(reads_only=True),
             "y": stream_out(p.output_layout, "Results."),
-            **vector_ports(p),
+            **p.vector_path.ports(),
         }
 
     def elaborate(self, platform):
@@ -183,7 +182,7 @@ class KllmCore(Component[KllmCoreParameters]):
         give_steps(m, p, join, lanes, tables)
         give_products(m, table, scales.o, lanes)
         collect_results(m, p, dispatch.results, lanes, self.y, path)
-        add_vector_units(m, p, self)
+        p.vector_path.add_to(m, self)
         return m
 
     def _queue(self, m: Module, name: str, shape) -> Queue:

@@ -46,6 +46,14 @@ class LadTile(Component[LadTileParameters]):
     linear layer of up to six vectors, on the VPUs of all stages (:class:`Linear`): its ``q`` are
     the pieces of the vectors, and its only output is ``y``.
 
+    Beside these and independent of them is the special function module: with `vector_lanes`,
+    residual sums and gated products of two vectors (:class:`hw.attention.vector_unit.VectorUnit`);
+    with `rotary_pairs`, heads turned by their position
+    (:class:`hw.attention.rotary_encoding.RotaryEncoding`); with `normed`, norms of vectors, an
+    element a cycle (:class:`hw.attention.special_function_unit.SpecialFunctionUnit`). The paper's
+    module has d adders, and the VPUs multiply for it; these units have their own multipliers, so
+    that no head or product waits for them.
+
     ``restart`` begins a sequence. Modes, counters and caches are kept in the memory, whose map is
     :attr:`LadTileParameters.regions`. A command waits until all of the last one's writes have been
     accepted.
@@ -91,7 +99,7 @@ class LadTile(Component[LadTileParameters]):
             ports["y"] = stream_out(
                 p.y_layout, "Only with `weights`: one for each row of a linear layer."
             )
-        return ports
+        return ports | p.vector_path.ports()
 
     def elaborate(self, platform):
         m = Module()
@@ -129,6 +137,7 @@ class LadTile(Component[LadTileParameters]):
         wiring.connect(m, wiring.flipped(self.response), port.response)
         self._attend(m, sequence, stores, scored.o, (fetch, cache_fetch, md, ac), port)
         self._output(m, sequence, ac)
+        p.vector_path.add_to(m, self)
         return m
 
     def _score(self, m: Module, sequence, eas: Eas, stores: HeadStores, scored, fetch) -> None:

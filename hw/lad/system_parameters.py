@@ -8,7 +8,7 @@ from typing import Any
 from amaranth.lib import data
 
 from hw.lad.memory_map import Region
-from hw.lad.tile_parameters import LadTileParameters
+from hw.lad.tile_parameters import LadTileParameters, require_no_sfm
 from hw.layout import FLAG, index
 from hw.parameters import require
 from hw.stream.memory_port import MemoryPort
@@ -36,6 +36,7 @@ class LadSystemParameters(LadTileParameters):
         require(fits, "memory_ports must be 1 or as many as tiles", self.memory_ports)
         rule = "weights must be 0: linear layers are not divided among tiles"
         require(self.weights == 0, rule, self.weights)
+        require_no_sfm(self, "several tiles")
         _ = self.tile  # checks its own parameters
 
     @classmethod

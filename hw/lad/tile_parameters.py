@@ -149,13 +149,21 @@ class LadTileParameters(TileSizes):
         )
 
 
+def require_no_sfm(p: LadTileParameters, what: str) -> None:
+    """:raises ParameterError: if there is a special function module."""
+    sizes = p.vector_lanes, p.rotary_pairs, p.normed
+    require(not any(sizes), f"vector_lanes, rotary_pairs and normed must be 0 for {what}", sizes)
+
+
 class StageParameters(LadTileParameters):
-    """Parameters of a block of the tile alone: nothing is prefetched, its VPUs are not lent."""
+    """Parameters of a block of the tile alone: nothing is prefetched, its VPUs are not lent, and
+    there is no special function module beside it."""
 
     def __post_init__(self):
         super().__post_init__()
         rule = "prefetch and weights must be 0 for a block of the tile by itself"
         require(self.prefetch == self.weights == 0, rule, (self.prefetch, self.weights))
+        require_no_sfm(self, "a block of the tile by itself")
 
     @classmethod
     def presets(cls) -> dict[str, Any]:

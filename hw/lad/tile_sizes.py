@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from hw.arith.float_format import FP16
+from hw.attention.vector_path import VectorPathParameters
 from hw.lad.apid_parameters import ApidParameters
 from hw.lad.memory_map import Region, place_regions
 from hw.lad.scores.line_tables import LineTables, line_tables
@@ -57,6 +58,10 @@ class TileSizes(Parameters):
         Rows of memory for the weights of linear layers; 0: there is no linear mode.
     multiply_stages, add_stages
         Pipeline stages of the VPUs' multipliers and of a level of their adder trees.
+    vector_lanes, rotary_pairs, normed
+        Sizes of the special function module: elements added or multiplied in a cycle, 0 to 64;
+        pairs of the longest head that is turned by its position, 0 to 512; elements of the longest
+        vector that is normalised, 0 or 2 to 8192. 0: there is no such unit.
     """
 
     d: int = 64
@@ -76,6 +81,9 @@ class TileSizes(Parameters):
     weights: int = 0
     multiply_stages: int = 2
     add_stages: int = 2
+    vector_lanes: int = dataclasses.field(default=0, kw_only=True)
+    rotary_pairs: int = dataclasses.field(default=0, kw_only=True)
+    normed: int = dataclasses.field(default=0, kw_only=True)
 
     def __post_init__(self):
         require(self.d in (8, 16, 32, 64, 128), "d must be 8, 16, 32, 64 or 128", self.d)
@@ -101,7 +109,7 @@ class TileSizes(Parameters):
         require(fits, "prefetch must be 0 or between 2 and 65536", self.prefetch)
         fits = self.weights == 0 or 2 <= self.weights < 1 << 24
         require(fits, "weights must be 0 or between 2 and 2^24 - 1", self.weights)
-        _ = self.vpu, self.apid  # each checks its own parameters
+        _ = self.vpu, self.apid, self.vector_path  # each checks its own parameters
         rule = f"counters of a position must fit a row, {self.row_bits} bits"
         require(self.counter_word_bits <= self.row_bits, rule, self.counter_word_bits)
 
@@ -147,6 +155,11 @@ class TileSizes(Parameters):
             slack=self.slack,
             counter_bits=self.counter_bits,
         )
+
+    @functools.cached_property
+    def vector_path(self) -> VectorPathParameters:
+        """The special function module (LAD, IV-B(6))."""
+        return VectorPathParameters(self.vector_lanes, self.rotary_pairs, self.normed)
 
     @property
     def lanes(self) -> int:

@@ -114,7 +114,7 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         x = {"x": stream_in(FP16, "Elements of the vectors of products.")}
-        return super().ports() | (x if p.vector else {})
+        return super().ports() | (x if p.vector else {}) | p.vector_path.ports()
 
     def elaborate(self, platform):
         m = Module()
@@ -128,6 +128,7 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
         m.submodules.reader = reader = RowReader(p.reader, p.row_layout, p.times, p.block)
         m.submodules.attention = attention = ComparedRows(p.attention)
         m.submodules.voting_engine = voting = VotingEngine(p.schedule.voting, p.resident > 0)
+        p.vector_path.add_to(m, self)
         # What the runs are whose rows are on their way.
         layout = attention.run.payload.shape()
         m.submodules.runs = runs = Queue(QueueParameters(depth=RUNS), shape=layout)

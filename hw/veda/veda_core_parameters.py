@@ -14,6 +14,7 @@ from hw.attention.special_function_unit import (
     Operation,
     SpecialFunctionUnitParameters,
 )
+from hw.attention.vector_path import VectorPathParameters
 from hw.layout import index
 from hw.parameters import require
 from hw.stream.memory_port import MemoryPort
@@ -75,6 +76,8 @@ class VedaCoreParameters(DecodeParameters):
     scheduling
         ``element_serial``, or for comparison ``separate``: the softmax begins after the last score,
         and the product with V after the last probability.
+    vector_lanes, rotary_pairs
+        `lanes` and `pairs` of :class:`VectorPathParameters`: units beside these for other vectors.
     """
 
     rows: int = 8
@@ -98,6 +101,8 @@ class VedaCoreParameters(DecodeParameters):
     weights: int = 0
     block: int = 1
     resident: int = 0
+    vector_lanes: int = dataclasses.field(default=0, kw_only=True)
+    rotary_pairs: int = dataclasses.field(default=0, kw_only=True)
 
     def __post_init__(self):
         for name, known in (("dataflow", DATAFLOWS), ("scheduling", SCHEDULINGS)):
@@ -106,7 +111,8 @@ class VedaCoreParameters(DecodeParameters):
         rule = f"resident must be 0, or 2 to the contexts, {self.contexts}"
         require(self.resident == 0 or 2 <= self.resident <= self.contexts, rule, self.resident)
         # Built here, as each checks its own.
-        _ = self.array, self.schedule, self.softmax, self.product, self.resident and self.mover
+        _ = self.array, self.schedule, self.softmax, self.product, self.vector_path
+        _ = self.resident and self.mover
         require(self.array.lanes >= 2, "rows, columns and arrays must make 2 or more", self.rows)
         compared = self.dataflow != "flexible" or self.scheduling != "element_serial"
         for name, only in (("parallel", 1), ("vector", 0), ("block", 1)):
@@ -131,6 +137,10 @@ class VedaCoreParameters(DecodeParameters):
             "prompts": cls(**products, block=5),
             "paper": cls(8, 8, 2, 4096, 32, 32, 1024, parallel=2),
         }
+
+    @cached_property
+    def vector_path(self) -> VectorPathParameters:
+        return VectorPathParameters(self.vector_lanes, self.rotary_pairs)
 
     @cached_property
     def array(self) -> PeArrayParameters | TreeArrayParameters:
@@ -199,13 +209,10 @@ class VedaCoreParameters(DecodeParameters):
 
     @cached_property
     def attention(self) -> ComparedRowsParameters:
-        separate = self.scheduling == "separate"
-        products = self.tokens if self.vector else 0
         return ComparedRowsParameters(
-            self.array,
-            self.softmax,
-            products=products,
-            separate=separate,
+            *(self.array, self.softmax),
+            products=self.tokens if self.vector else 0,
+            separate=self.scheduling == "separate",
             heads=self.heads * self.block,
         )
 
@@ -258,8 +265,7 @@ class VedaCoreParameters(DecodeParameters):
             if step is None or isinstance(step, OverflowWork):
                 known = 0 if step is None else free.get(step.context, 0)
                 error = max(idle, reported, known, moved) + 1
-                idle, end = error + 1, max(end, error)
-                arrival = error
+                idle, arrival, end = error + 1, error, max(end, error)
                 continue
             if isinstance(step, ProductWork):
                 rows = self.array.outer_product(step.rows)
@@ -331,11 +337,10 @@ class VedaCoreParameters(DecodeParameters):
             first = max(first + (vector > 0) * period, read + self.NORMED_CYCLES)
         return first + (work.blocks - 1) * work.vectors * period, element
 
-    READ_AHEAD = 20
-    """Cycles from a probability being read from the softmax's buffer to its use, at most."""
-
-    NORMED_CYCLES = 10
-    """Cycles from an element being read, to be normalised, to its use by the array."""
+    FETCH_CYCLES, READ_AHEAD, NORMED_CYCLES = 4, 20, 10
+    """Cycles from a run's start to its first row at the array, besides the memory's latency; from a
+    probability being read from the softmax's buffer to its use, at most; from an element being
+    read, to be normalised, to its use by the array."""
 
     def tolerance(self, steps: Sequence) -> tuple[int, int]:
         """Cycles that steps may take fewer, and more, than :meth:`cycles` says.
@@ -366,9 +371,6 @@ class VedaCoreParameters(DecodeParameters):
         """Number of rows that a step reads from the memory, of K and V."""
         batches = self.schedule.order.batches(step.heads, step.group)
         return 2 * sum(self._requests(step.lengths, heads) for heads in batches)
-
-    FETCH_CYCLES = 4
-    """Cycles from a run's start to its first row at the array, besides the memory's latency."""
 
     @property
     def d(self) -> int:

@@ -16,6 +16,7 @@ from golden.attention.decode_core import StepResult
 from golden.trace import Trace
 from hw.attention.decode_core import DecodeParameters
 from hw.attention.head_order import HeadOrderParameters
+from hw.attention.vector_path import VectorPathParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import SESSION_PAUSE, Stimulus
@@ -184,6 +185,9 @@ class CoreParameters(Protocol):
     @property
     def report_layout(self) -> data.StructLayout: ...
 
+    @property
+    def vector_path(self) -> VectorPathParameters: ...
+
 
 class HeadCounts(Protocol):
     """Number of a core's heads, and which commands fit them."""
@@ -199,13 +203,14 @@ class HeadCounts(Protocol):
 
 
 def input_streams(p: CoreParameters) -> Streams:
-    """``command``, ``kv`` and ``q``."""
-    return Streams({"command": p.command_layout, "kv": p.row_layout, "q": p.row_layout})
+    """``command``, ``kv`` and ``q``, and those of units for vectors."""
+    rows = {"command": p.command_layout, "kv": p.row_layout, "q": p.row_layout}
+    return Streams(rows | p.vector_path.inputs)
 
 
 def output_streams(p: CoreParameters) -> Streams:
-    """``o`` and ``report``."""
-    return Streams({"o": p.output_layout, "report": p.report_layout})
+    """``o`` and ``report``, and those of units for vectors."""
+    return Streams({"o": p.output_layout, "report": p.report_layout} | p.vector_path.outputs)
 
 
 def offer(inputs: Streams, number: int, command: Mapping[str, int]) -> None:

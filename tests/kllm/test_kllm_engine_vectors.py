@@ -8,9 +8,9 @@ import pytest
 
 from golden.algorithms.kllm.calibration import calibration_samples
 from golden.algorithms.kllm.model import QuantizedLlama
-from golden.algorithms.kllm.vectors import combined, turned, turns_of_model
+from golden.algorithms.vectors import combined, turned, turns_of_layer
 from golden.attention.rotary_encoding import rotary_encoding
-from golden.kllm.vector_unit import vector_unit
+from golden.attention.vector_unit import vector_unit
 from golden.lm.commands import open_model
 from golden.lm.model import ACTIVATIONS, Llama, rope
 from hw.catalogue import find
@@ -20,7 +20,7 @@ from sim import __main__ as cli
 from sim.commands.engines.difference import Difference
 from sim.commands.engines.kllm.kllm_core import SHARE, engine
 from sim.commands.engines.kllm.layer_products import STEPS
-from sim.commands.engines.kllm.layer_vectors import LayerVectors
+from sim.commands.engines.layer_vectors import LayerVectors
 from sim.commands.engines.speak import Speaking
 from sim.core.design import generate
 
@@ -46,7 +46,7 @@ def test_operations_are_close_to_the_models(tiny):
         np.testing.assert_allclose(combined(name, a, b), activate(a) * b, rtol=2**-10, atol=1e-6)
     x = rng.standard_normal((c.heads, 5, c.d)).astype(np.float16).astype(np.float32)
     wanted = rope(x, model.angles(np.arange(3, 8))[0])
-    found = turned(x, np.arange(3, 8), turns_of_model(model))
+    found = turned(x, np.arange(3, 8), turns_of_layer(model, 0))
     np.testing.assert_allclose(found, wanted, atol=8e-3)
     assert np.abs(found - wanted).max() > 0 and np.abs(x - wanted).max() > 0.5
     np.testing.assert_array_equal(found[..., c.rope_dims :], x[..., c.rope_dims :])
@@ -57,7 +57,7 @@ def test_steps_hold_what_the_model_says(config):
     steps = []
     turns = RNG(2).integers(0, 1 << 32, config.rope_dims // 2)
     p = dataclasses.replace(SMALL, rotary_pairs=len(turns))
-    vectors = LayerVectors(p, turns, lambda *step: steps.append(step), RNG(3))
+    vectors = LayerVectors(p.vector_path, turns, lambda *step: steps.append(step), RNG(3))
     a, b = RNG(4).standard_normal((2, 2, 10)).astype(np.float32)
     np.testing.assert_array_equal(vectors.combine("silu", a, b), combined("silu", a, b))
     x = RNG(5).standard_normal((3, 2, config.d)).astype(np.float32)
@@ -77,7 +77,9 @@ def test_refusals(config):
         p = dataclasses.replace(engine.parameters(config, 16), **settings)
         with pytest.raises(ParameterError, match=f"^{message}"):
             engine.require_fit(p, config, 16, 16)
-    with pytest.raises(ParameterError, match=r"at most the positions that the core encodes, not 9"):
+    with pytest.raises(
+        ParameterError, match=r"at most the positions that the core encodes, 8192, not 9"
+    ):
         engine.require_fit(engine.parameters(config, 16), config, 16, 9000)
     without = dataclasses.replace(engine.parameters(config, 16), rotary_pairs=0)
     engine.require_fit(without, config, 16, 9000)
@@ -138,7 +140,7 @@ def with_a_wrong_bit(model):
 @pytest.mark.parametrize(
     ("path", "model", "where"),
     [
-        ("kllm.vector_unit.vector_unit", vector_unit, "sum of two vectors: .*y"),
+        ("attention.vector_unit.vector_unit", vector_unit, "sum of two vectors: .*y"),
         ("attention.rotary_encoding.rotary_encoding", rotary_encoding, "positions: .*a"),
     ],
     ids=["elements", "positions"],
@@ -196,7 +198,7 @@ def test_a_layer_of_smollm2(smollm2):
     cycles = np.array(layers[0].cycles)
     assert layers[0].cycles == layers[0].predicted and len(cycles) == len(tokens)
     # Two sums, SiLU up, heads of queries and keys; the table of turns with the first token.
-    unit, rotary = p.vector_unit, p.rotary_encoding
+    unit, rotary = p.vector_path.vector_unit, p.vector_path.rotary_encoding
     vectors = 2 * unit.cycles([config.dim]) + unit.cycles([config.ffn])
     heads = [
         rotary.cycles([config.d // 2] * count) - rotary.rows

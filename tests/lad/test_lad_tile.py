@@ -44,6 +44,11 @@ VARIANTS |= {
         SMALL, identification="centres", prefetch=0, heads=3, kv_heads=2, **PIPELINES
     ),
 }
+SFM = {"vector_lanes": 3, "rotary_pairs": 4, "normed": 33}
+VARIANTS |= {
+    "special functions": dataclasses.replace(SMALL, **SFM),
+    "norms alone": dataclasses.replace(SMALL, normed=16),
+}
 FAR = MemoryTiming((1, 100), reorder=True, seed=3)
 
 

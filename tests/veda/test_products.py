@@ -1,6 +1,7 @@
 # amaranth: UnusedElaboratable=no
 """Matrix products and norms on the core: their accuracy, their bits in RTL, a whole layer."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -16,7 +17,7 @@ from hw.veda.veda_core import VedaCoreParameters
 from sim import __main__ as cli
 from sim.commands.engines.veda.veda_core import products as engine
 from sim.core.stalls import PATTERNS
-from sim.testbenches.veda.veda_core import Steps, random_steps, real_steps
+from sim.testbenches.veda.veda_core import Steps, random_steps, real_steps, testbench
 from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
 from tests.veda.test_veda_core import FAR, RNG, SLOW, Core
 
@@ -37,9 +38,9 @@ SETTINGS |= {"position_bits": 8, "count_bits": 4}
 ROWS = 6
 
 
-def written(folder, arch):
-    path = folder / "tiny.gguf"
-    return write_gguf(path, random_tensors(sizes=TINY, arch=arch), sizes=TINY, arch=arch)
+def written(folder, arch, **more):
+    path, sizes = folder / "tiny.gguf", TINY | more
+    return write_gguf(path, random_tensors(sizes=sizes, arch=arch), sizes=sizes, arch=arch)
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +101,15 @@ def test_random_products_and_steps(tiny):
 def test_a_layer_of_everything_speaks(call, tmp_path, tiny, arch):
     """All products and norms, attention and evictions, equal to the model that NumPy runs.
 
-    Biases and the norms of products, which Llama does not have, are the host's.
+    The norms of products, which Llama does not have, are the host's, and so are sums and gated
+    products of models that have them.
     """
     model = written(tmp_path, arch)
     status, out, err = call(cli.main, command(model))
     assert (status, err) == (0, "")
     result, llama = json.loads(out), open_model(model)[0]
     half = HalfLlama(llama, 4)
+    half.half_positions, half.half_vectors = True, not llama.config.beyond_llama
     options = {"reserved": 4, "protect_reserved": True, "bit_exact": True, "rows": 16}
     attentions, tokens = [VotingAttention(ROWS, **options)], []
     new, start = [257, 259, 258], 0
@@ -175,6 +178,19 @@ def test_products_under_every_stall(shipped_trace, seed):
 
 
 @pytest.mark.campaign
+def test_operations_on_vectors_beside_the_core():
+    """None waits for the other: under every stall, and the longer one's cycles without any."""
+    p = dataclasses.replace(PRODUCTS, vector_lanes=3, rotary_pairs=5)
+    core = Core(p)
+    for seed, vectors in ((1, 12), (2, 120)):
+        stimulus = testbench.stimulus(p, None, vectors, seed)
+        assert len(stimulus.outputs["elements"]) > vectors < len(stimulus.outputs["turned"])
+        assert stimulus.wrong_cycles(core.check(stimulus)) is None
+        for stall in PATTERNS:
+            core.check(stimulus, stall, FAR, seed)
+
+
+@pytest.mark.campaign
 def test_products_of_the_paper_s_sizes():
     """On 128 PEs: vectors of 128 to 11008 elements, the longest ones that are normalised, 4096."""
     p = VedaCoreParameters(
@@ -207,6 +223,17 @@ def test_cycles_of_a_product_alone():
         assert outcome.cycles == stimulus.cycles
         read = blocks * rows * (vectors if rows > PRODUCTS.depth else 1)
         assert outcome.memories["memory"].rows_read == read
+
+
+@pytest.mark.campaign
+def test_layers_on_one_core_have_their_own_turns(call, tmp_path):
+    """Of Gemma 3 the sixth layer sees all tokens, and has another base than those before it."""
+    model = written(tmp_path, "gemma3", layers=6)
+    config = open_model(model)[0].config
+    assert len({config.window(layer) for layer in range(6)}) == 2
+    for option in ("", "--check none"):
+        status, out, err = call(cli.main, command(model, f"--set contexts=6 {option}"))
+        assert (status, err) == (0, "") and json.loads(out)["mismatches"] == 0
 
 
 @pytest.mark.campaign

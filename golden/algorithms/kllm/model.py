@@ -29,8 +29,8 @@ from golden.algorithms.kllm.options import check_options
 from golden.algorithms.kllm.quantize import QuantizedWeights, quantize_weights
 from golden.algorithms.kllm.quantized_layers import QuantizedLayers
 from golden.algorithms.kllm.tune import tune_scales
-from golden.algorithms.kllm.vectors import combined, turned, turns_of_model
 from golden.algorithms.kllm.weight_store import read_weights, weights_key, write_weights
+from golden.algorithms.vectors import HalfVectors
 from golden.kllm.kllm_core import Norm, kllm_core, parts_of, tables_of
 from golden.lm.gradient import Rounding, fisher_information
 from golden.lm.model import Llama, rms_norm
@@ -44,7 +44,7 @@ Weights are fitted to all of them.
 """
 
 
-class QuantizedLlama(Llama):
+class QuantizedLlama(HalfVectors):
     """A model with K-Means weights and activations, quantised when constructed.
 
     weight_bits, activation_bits
@@ -92,9 +92,7 @@ class QuantizedLlama(Llama):
     holds each layer's :class:`QuantizedWeights` by name, ``norms[layer]`` its two norms' gains,
     ``biases[layer]`` what is added to products, ``codebooks[layer]`` its attention's codebooks, if
     it is quantised, ``head`` the output matrix and how its input is quantised, or None. ``exact``
-    is the float model that is quantised. ``half_vectors`` and ``half_positions``, False until they
-    are set, say whether sums and gated products of vectors, and the rotary encoding, are the
-    accelerator's (:mod:`golden.algorithms.kllm.vectors`).
+    is the float model that is quantised.
     """
 
     check = staticmethod(check_options)
@@ -226,7 +224,6 @@ class QuantizedLlama(Llama):
     def _finish(self, exact: Llama, bit_exact: bool) -> None:
         """The rest of construction, from the parts."""
         self.exact, self.bit_exact = exact, bit_exact
-        self.half_vectors = self.half_positions = False
         self.fused = isinstance(exact, FoldedLlama)
         layers = exact.weights.layers
         if self.matrices[0]:
@@ -263,16 +260,6 @@ class QuantizedLlama(Llama):
 
     def normalise(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
         return self.exact.normalise(x, gain)
-
-    def combine(self, index: int, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return combined(op, a, b) if self.half_vectors else super().combine(index, op, a, b)
-
-    def turn(
-        self, index: int, positions: np.ndarray, x: np.ndarray, angles: np.ndarray
-    ) -> np.ndarray:
-        if not self.half_positions:
-            return super().turn(index, positions, x, angles)
-        return turned(x, positions, turns_of_model(self))
 
     def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
         quantizers, matrices = self.activations[index], self.matrices[index]

@@ -4,21 +4,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from golden.lm.joint_products import STEPS, JointProducts
+from golden.algorithms.vectors import HalfVectors, gains_of, norm_of_model
+from golden.lm.joint_products import NORMED, STEPS, JointProducts
 from golden.lm.model import Llama
 from golden.lm.weights import Layer
 from golden.veda.veda_core import VedaCore
 
-NORMED = (0, 2)
-"""Steps whose vectors are normalised."""
 
-
-class HalfLlama(Llama):
+class HalfLlama(HalfVectors):
     """A model with FP16 matrices, multiplied as :meth:`golden.veda.veda_core.VedaCore.product`.
 
     A norm's gain is in the rows of the matrices that follow, and the norm in the product.
-    Embedding, RoPE, SiLU, sums of the residual stream, the last norm and the output matrix are in
-    float32.
+    Embedding, the last norm and the output matrix are in float32, and so are positions, sums and
+    gated products if the core has no units for them.
 
     model
         The model in floats.
@@ -35,17 +33,17 @@ class HalfLlama(Llama):
         self, model: Llama, d: int, accumulator: str = "fp32", add_stages: int = 2
     ) -> None:
         super().__init__(model.weights)
-        c = self.config
-        self.norm = np.float32(1 / c.dim), np.float32(c.norm_eps)
+        self.norm = norm_of_model(self)
         self.core = VedaCore(2, accumulator=accumulator, add_stages=add_stages)
-        self.matrices = [self._folded(model.weights.layers[index], d) for index in range(c.layers)]
+        self.matrices = [
+            self._folded(model.weights.layers[index], d) for index in range(self.config.layers)
+        ]
         shapes = {name: getattr(model.weights.layers[0], name).shape for name in sum(STEPS, ())}
         self.columns = {name: columns for name, (_, columns) in shapes.items()}
         self.d = d
 
     def _folded(self, layer: Layer, d: int) -> list[np.ndarray]:
-        gains = {0: layer.attn_norm, 2: layer.ffn_norm}
-        found = []
+        gains, found = gains_of(layer), []
         for step, names in enumerate(STEPS):
             blocks = []
             for name in names:

@@ -1,7 +1,6 @@
 """Sizes, layouts and cycle counts of the accelerator (KLLM, Fig. 5)."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -9,7 +8,7 @@ from amaranth.hdl import Signal
 from amaranth.lib import data
 
 from hw.arith.float_format import FP16, FP32
-from hw.attention.rotary_encoding import RotaryEncodingParameters
+from hw.attention.vector_path import VectorPathParameters
 from hw.kllm.centroid_lane import CentroidLaneParameters
 from hw.kllm.clustering_unit import ClusteringUnitParameters
 from hw.kllm.codebook_replacement import CodebookReplacementParameters
@@ -23,7 +22,6 @@ from hw.kllm.pe_lane import PeLaneParameters
 from hw.kllm.product_table import ProductTableParameters
 from hw.kllm.rms_factor import RmsFactorParameters
 from hw.kllm.softmax_parameters import SoftmaxParameters
-from hw.kllm.vector_unit import VectorUnitParameters
 from hw.layout import FLAG, address, count, index, mask
 from hw.parameters import Parameters, require
 from hw.stream.memory_port import MemoryPort
@@ -41,8 +39,6 @@ RANGES = (
     ("activation_bits", 2, 6),
     ("weight_bits", 1, 6),
     ("counter_stages", 0, 3),
-    ("vector_lanes", 0, 64),
-    ("rotary_pairs", 0, 512),
 )
 
 
@@ -148,6 +144,7 @@ class CoreParameters(Parameters):
             self.outlier_list,
             self.product_table,
             self.softmax,
+            self.vector_path,
             *([self.centroid_lane] if self.centroid_bits else []),
         )
 
@@ -223,13 +220,8 @@ class CoreParameters(Parameters):
         return SoftmaxParameters(self.lanes, self.scores)
 
     @cached_property
-    def vector_unit(self) -> VectorUnitParameters:
-        return VectorUnitParameters(self.vector_lanes)
-
-    @cached_property
-    def rotary_encoding(self) -> RotaryEncodingParameters:
-        lanes = math.gcd(self.rotary_pairs, max(1, self.vector_lanes // 2))  # of two elements
-        return RotaryEncodingParameters(self.rotary_pairs, lanes)
+    def vector_path(self) -> VectorPathParameters:
+        return VectorPathParameters(self.vector_lanes, self.rotary_pairs)
 
     @property
     def segment(self) -> int:

@@ -80,8 +80,9 @@ class RtlPart(Generic[P]):
         self._opened = run.beside is None
         if run.beside is None:
             self._session = open_session(run.design, memories, run.timing)
+            self._turns: list[np.ndarray] = []  # that a rotary encoding in the block has
         else:
-            self._session = run.beside._session
+            self._session, self._turns = run.beside._session, run.beside._turns
         self.bits = 0
 
     def _rtl(

@@ -4,22 +4,20 @@ from typing import TypeVar
 
 from golden.lm.joint_products import STEPS
 from hw.parameters import Parameters
-from sim.commands.engines.part import LayerRun, RtlPart
+from sim.commands.engines.layer_vectors import VectorPart
+from sim.commands.engines.part import LayerRun
 from sim.core.memory import Memory
 from sim.testbenches.memory import NAME
 
 P = TypeVar("P", bound=Parameters)
 
 
-class JointLayer(RtlPart[P]):
-    """Products of one layer, whose vectors share rows of matrices; other work is the host's.
+class JointLayer(VectorPart[P]):
+    """Products of one layer, whose vectors share rows of matrices.
 
-    ``cycles`` has four numbers a token, one for each step; tokens that share rows count with the
-    last of them.
+    ``cycles`` has a number for each step of a token, and one for the operations on its vectors if
+    the block has any; tokens that share rows count with the last of them.
     """
-
-    combine = None
-    turn = None
 
     def __init__(self, run: LayerRun, memories: dict[str, Memory]):
         super().__init__(run, memories)
@@ -27,14 +25,17 @@ class JointLayer(RtlPart[P]):
         self._tokens = [0] * len(STEPS)  # that each step has had
 
     def runs(self, tokens: int) -> int:
-        """Each step of each token."""
-        return len(STEPS) * tokens
+        """Each step of each token, and each operation on its vectors."""
+        return (len(STEPS) + self._vector_runs) * tokens
+
+    def _count(self, tokens: int) -> None:
+        while len(self.cycles) < tokens:
+            self.cycles.append([0] * (len(STEPS) + (self._vector_runs > 0)))
 
     def _begin(self, step: int, vectors: int) -> int:
         """Count tokens that share a step's rows; the number of the last of them."""
         self._tokens[step] += vectors
-        while len(self.cycles) < self._tokens[step]:
-            self.cycles.append([0] * len(STEPS))
+        self._count(self._tokens[step])
         return self._tokens[step] - 1
 
     def bytes_moved(self) -> dict[str, int]:

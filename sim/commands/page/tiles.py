@@ -161,7 +161,7 @@ LAD = Diagram(
             *("vpu", "six VPUs: dot product, product, scaled vector", 0, 11.4, 34, 2.8),
             *("docs/lad.md#the-vector-processing-unit", ("vpu",)),
         ),
-        Box("sfm", "SFM", 30.5, 0.4, 3.5, 2.6),
+        Box("sfm", "SFM", 30.5, 0.4, 3.5, 2.6, TILE, ("vector_path", "vector_unit")),
     ),
     (
         ("hbm", "eas"),

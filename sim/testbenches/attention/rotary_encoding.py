@@ -147,6 +147,13 @@ def stimulus_of(
     )
 
 
+def stimulus_of_table(
+    p: RotaryEncodingParameters, turns: np.ndarray, names: Sequence[str] = NAMES
+) -> Stimulus:
+    """The stimulus of a table of turns alone, while no head is in the unit."""
+    return Stimulus({names[0]: table_beats(p, turns)}, {}, {}, 0, p.rows, [])
+
+
 def table_beats(p: RotaryEncodingParameters, turns: np.ndarray) -> np.ndarray:
     """Packed rows of the table of turns, of all pairs."""
     rows = np.append(turns, np.zeros(p.pairs - len(turns), np.int64)).reshape(p.rows, p.lanes)

@@ -4,6 +4,7 @@ A transaction is a product of a vector and a matrix.
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from golden.trace import Trace
 from hw.kllm.core.core_parameters import BEAT
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core.stimulus import Stimulus
-from sim.testbenches.kllm.core.core_vectors import with_vectors
+from sim.testbenches.attention.vector_path import joined, of_units
 from sim.testbenches.kllm.core.products import Matrices, Product, results_of_all, stimulus_of
 from sim.testbenches.kllm.exact_sums import numbers
 from sim.testbenches.kllm.layers import layers_of
@@ -35,7 +36,8 @@ class KllmCoreTestbench:
         else:
             products, notes = real_products(parameters, trace, vectors)
         stimulus = build(parameters, fit_memory(parameters, products), rng, notes)
-        return with_vectors(parameters, stimulus, trace, vectors, rng)
+        units = of_units(parameters.vector_path, trace, vectors, rng)
+        return functools.reduce(joined, units, stimulus)
 
 
 testbench = KllmCoreTestbench()

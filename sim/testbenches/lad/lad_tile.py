@@ -4,6 +4,8 @@ A transaction is a job. The memory begins with random rows, as it would on a dev
 must end with the rows of the bit-exact model: every word of K, V, codes, G, counters and caches.
 """
 
+import dataclasses
+
 import numpy as np
 
 from golden.arith.formats import to_bits
@@ -16,11 +18,13 @@ from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.core.streams import last_of
+from sim.testbenches.attention.vector_path import joined, of_units
 from sim.testbenches.decode import layers_of, random_misfit
 from sim.testbenches.jobs import JobsTestbench
 from sim.testbenches.lad.jobs import (
     KINDS,
     LadJobs,
+    LadStimulus,
     add_layers,
     random_memory,
     random_operands,
@@ -207,6 +211,21 @@ def real_tokens(
 
 class LadTileTestbench(JobsTestbench):
     random, real = staticmethod(random_tokens), staticmethod(real_tokens)
+
+    def stimulus(
+        self, parameters: LadTileParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        """Jobs, and beside them as many vectors for each unit of the special function module."""
+        jobs = super().stimulus(parameters, trace, vectors, seed)
+        assert isinstance(jobs, LadStimulus)
+        units = of_units(parameters.vector_path, trace, vectors, np.random.default_rng(seed))
+        longest = max((unit.cycles for unit in units), default=0)
+        of_jobs = jobs.predict
+        whole: Stimulus = jobs
+        for unit in units:
+            whole = joined(whole, unit)
+        assert isinstance(whole, LadStimulus)
+        return dataclasses.replace(whole, predict=lambda: max(of_jobs(), longest))
 
     def default_vectors(self, parameters: LadTileParameters) -> int:
         return 3 if parameters.d <= 8 else 12

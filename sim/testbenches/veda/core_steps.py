@@ -226,7 +226,7 @@ class Steps(DecodeBench[VedaCoreParameters]):
 def input_streams(p: VedaCoreParameters) -> Streams:
     """Streams of the core's inputs."""
     layouts = {"command": p.command_layout, "kv": p.row_layout, "q": p.row_layout}
-    return Streams(layouts | ({"x": FP16} if p.vector else {}))
+    return Streams(layouts | ({"x": FP16} if p.vector else {}) | p.vector_path.inputs)
 
 
 def offer_product(

@@ -3,11 +3,14 @@
 A transaction is a step, one token, or a matrix product.
 """
 
+import functools
+
 import numpy as np
 
 from golden.trace import Trace
 from hw.veda.veda_core_parameters import VedaCoreParameters
 from sim.core.stimulus import ShownRun, Stimulus
+from sim.testbenches.attention.vector_path import joined, of_units
 from sim.testbenches.decode import fit, layers_of
 from sim.testbenches.veda.core_random import A, B, random_steps
 from sim.testbenches.veda.core_steps import Steps
@@ -21,10 +24,14 @@ class VedaCoreTestbench:
     def stimulus(
         self, parameters: VedaCoreParameters, trace: Trace | None, vectors: int, seed: int
     ) -> Stimulus:
+        rng = np.random.default_rng(seed)
         if trace is None:
-            return random_steps(parameters, vectors, np.random.default_rng(seed)).stimulus([])
-        steps, notes = real_steps(parameters, trace, vectors)
-        return steps.stimulus(notes)
+            stimulus = random_steps(parameters, vectors, rng).stimulus([])
+        else:
+            steps, notes = real_steps(parameters, trace, vectors)
+            stimulus = steps.stimulus(notes)
+        units = of_units(parameters.vector_path, trace, vectors, rng)
+        return functools.reduce(joined, units, stimulus)
 
     def shown(self, run: ShownRun, figure) -> str:
         return cache_over_time(run, figure, "command", "report")

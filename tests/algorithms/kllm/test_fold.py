@@ -4,9 +4,9 @@ import numpy as np
 
 from golden.algorithms.kllm.fold import centred
 from golden.algorithms.kllm.quantize import dynamic_outliers, quantize_weights
+from golden.attention.pair_function import SUM
+from golden.attention.vector_unit import vector_unit
 from golden.kllm.kllm_core import Norm, kllm_core, tables_of
-from golden.kllm.pair_function import SUM
-from golden.kllm.vector_unit import vector_unit
 
 DIM, INNER, OUT, EPS = 96, 40, 24, 1e-5
 

@@ -111,7 +111,7 @@ REFUSED = UNITS | {
         "k=1": "k must be between 2 and 65536, not 1",
         "outliers=0": "outliers must be between 1 and k - 1 = 575, not 0",
     },
-    "kllm.pair_function": {
+    "attention.pair_function": {
         "stages=9": "stages must be between 0 and 8, not 9",
     },
     "kllm.pe_lane": {
@@ -146,7 +146,7 @@ REFUSED = UNITS | {
         "counters=0": "counters must be at least 1, not 0",
         "entries=0": "entries must be at least 1, not 0",
     },
-    "kllm.vector_unit": {
+    "attention.vector_unit": {
         "lanes=0": "lanes must be between 1 and 64, not 0",
         "stages=0": "stages must be between 1 and 8, not 0",
     },

@@ -4,8 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from golden.algorithms.kllm.attention import OUTLIERS, Codebooks, integer_tables
-from golden.arith.float_multiply import float_multiply
+from golden.algorithms.kllm.attention import Codebooks, row_bytes
 from golden.kllm.kllm_core import tables_of
 from golden.lm.weights import Config
 from hw.kllm.core.core_parameters import BEAT
@@ -14,13 +13,13 @@ from sim.commands.engines.attention import RtlAttention
 from sim.commands.engines.part import LayerRun
 from sim.core import payload
 from sim.core.stimulus import Stimulus
+from sim.testbenches.kllm.core.cached_rows import CachedRows
 from sim.testbenches.kllm.core.products import (
     Product,
     packed_inputs,
     results_of_all,
     stimulus_of,
     with_words_late,
-    words_of,
 )
 from sim.testbenches.memory import memory_of
 
@@ -29,12 +28,8 @@ class KllmAttention(RtlAttention[KllmCoreParameters]):
     """One layer's attention on indices, by RTL and by the bit-exact model.
 
     A token takes two steps of the core. The first clusters its keys and values, a batch of all kv
-    heads each, and outputs their indices and scales. They are then stored in memory: a key as a
-    column with its scale, a value as a row, which adds a position to every column. In the second,
-    for each kv head, the queries of its group are a batch: their scores go to the softmax, and its
-    probabilities times the values' scales are the vectors that multiply the values, as integers.
-    The scores of a head are computed before the values of the head before are multiplied, so that
-    the softmax has its time.
+    heads each, and outputs their indices and scales, which are then stored in memory. The second
+    attends to all rows (:class:`CachedRows`).
 
     The memory's contents are laid out by the host: this is no work of the core.
     """
@@ -48,14 +43,10 @@ class KllmAttention(RtlAttention[KllmCoreParameters]):
         empty = np.zeros((words, width), np.uint32)
         super().__init__(run, {"memory": memory_of(empty, written=False)})
         self._d, self._kv_heads = config.d, config.kv_heads
-        self._region = words // config.kv_heads  # of a head's keys and values
-        self._keys = parameters.words(config.d, rows)  # words of the keys
         self._codebooks = c = codebooks
+        self._cached = CachedRows(parameters, c, config.d, config.kv_heads, rows)
         self._tables_of_k, self._tables_of_v = tables_of(c.k, c.k), tables_of(c.v, c.v)
-        self._scores = tables_of(c.q, c.k)
-        self._weights = integer_tables(c.v)
         self._rng = np.random.default_rng(run.layer)
-        self._cache: list[np.ndarray] = []  # indices [kv head, token, d] and scales of k and of v
         self._tokens = 0
 
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -63,10 +54,10 @@ class KllmAttention(RtlAttention[KllmCoreParameters]):
         compute = self._modelled if self._check else self._unchecked
         own = [a[:, 0] for a in self._codebooks.prepare(q[:, None], k[:, None])]
         y = compute(self._tokens - 1, *(np.asarray(a).astype(np.float16) for a in (*own, v)))
-        rows = self._cache[1].shape[1]
+        rows = len(self._cached)
         self.rows = rows * self._kv_heads
         self.traffic.dense(self.rows, self._d)
-        self.traffic.read(self.rows, self.rows, self._d)
+        self.traffic.read_codes(self.rows, self.rows, row_bytes(self._d))
         self._record([q, k, v, y], np.arange(rows)[None])  # all tokens, in one cache for all heads
         return y.astype(np.float32)
 
@@ -76,11 +67,11 @@ class KllmAttention(RtlAttention[KllmCoreParameters]):
         found = results_of_all(p, stores)
         store = stimulus_of(p, stores, [0, 0], found, self._rng)
         self._keep([(r.vectors.activation, r.vectors.scale) for r in found])
-        products, addresses = self._products(q)
+        products, addresses = self._cached.products(q)
         results = results_of_all(p, products)
         attend = stimulus_of(p, products, addresses, results, self._rng)
         attend = with_words_late(p, attend, products)
-        self._submit(partial(self._run, token, store, self._contents(), attend))
+        self._submit(partial(self._run, token, store, self._cached.contents(), attend))
         y = [r.y for product, r in zip(products, results, strict=True) if product.weighted]
         return np.concatenate(y)
 
@@ -105,8 +96,8 @@ class KllmAttention(RtlAttention[KllmCoreParameters]):
         index = index.reshape(2, heads, -1)[:, :, :d]
         scale = fields["scale"].reshape(2, heads, beats)[:, :, 0].astype(np.uint16)
         self._keep([*zip(index, scale.view(np.float16), strict=True)])
-        self._write(self._contents())
-        products, addresses = self._products(q)
+        self._write(self._cached.contents())
+        products, addresses = self._cached.products(q)
         sets = -(-d // p.lanes)
         group = len(q) // heads
         pairs = sum(max(1, product.outliers) * len(product.x) for product in products)
@@ -134,47 +125,8 @@ class KllmAttention(RtlAttention[KllmCoreParameters]):
 
     def _keep(self, new: list[tuple[np.ndarray, np.ndarray]]) -> None:
         """Append indices ``[kv head, d]`` and scales ``[kv head]`` of keys and values."""
-        (k, k_scale), (v, v_scale) = new
-        k_scale = float_multiply(k_scale, np.array(1 / np.sqrt(self._d), np.float16))
-        rows = [array[:, None] for array in (k, k_scale, v, v_scale)]
-        if self._cache:
-            rows = [np.concatenate(pair, axis=1) for pair in zip(self._cache, rows, strict=True)]
-        self._cache = rows
-
-    def _products(self, q: np.ndarray) -> tuple[list[Product], list[int]]:
-        """Scores and weighted sums of all heads, and the addresses of their matrices."""
-        scores, sums = [], []
-        queries = q.reshape(self._kv_heads, -1, self._d)
-        for head, (k, k_scale, v, v_scale) in enumerate(zip(*self._cache, strict=True)):
-            x = np.broadcast_to(v_scale, (len(queries[head]), len(v_scale)))
-            ones, every = np.ones(self._d, np.float16), np.ones(x.shape, bool)
-            keep = np.ones(queries[head].shape, bool)
-            address = head * self._region
-            outliers = self._codebooks.query_outliers
-            score = Product(
-                queries[head], keep, self._scores, True, k.T, k_scale, outliers, softmax=True
-            )
-            weigh = Product(
-                x, every, self._weights, True, v, ones, OUTLIERS, integer=True, weighted=True
-            )
-            scores.append((score, address))
-            sums.append((weigh, address + self._keys))
-        # A head's scores come before the sums of the head before.
-        order = scores[:1]
-        for following, before in zip(scores[1:], sums[:-1], strict=True):
-            order += [following, before]
-        products, addresses = zip(*order, sums[-1], strict=True)
-        return list(products), list(addresses)
-
-    def _contents(self) -> list[tuple[int, np.ndarray]]:
-        """Words of all heads' keys and values, and their addresses."""
-        p, ones = self._p, np.ones(self._d, np.float16)
-        contents = []
-        for head, (k, k_scale, v, _) in enumerate(zip(*self._cache, strict=True)):
-            address = head * self._region
-            contents.append((address, words_of(p, np.ascontiguousarray(k.T), k_scale)))
-            contents.append((address + self._keys, words_of(p, v, ones)))
-        return contents
+        k, v = ((index[:, None], scale[:, None]) for index, scale in new)
+        self._cached.append(k, v)
 
     def _write(self, contents: list[tuple[int, np.ndarray]]) -> None:
         memory = self._session.contents["memory"]

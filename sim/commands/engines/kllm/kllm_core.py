@@ -21,6 +21,7 @@ from hw.parameters import require
 from sim.commands.engines.attention import AttentionEngine, require_tokens
 from sim.commands.engines.kllm.attention import KllmAttention, words_of_attention
 from sim.commands.engines.kllm.layer_products import HEAD, KllmLayer, products_of
+from sim.commands.engines.layer_vectors import VECTOR_LANES, require_positions
 from sim.commands.engines.part import LayerRun, RtlPart
 from sim.commands.engines.workers import Submit, at_once
 from sim.core.design import Design
@@ -31,10 +32,6 @@ SHARE = 0.08
 
 The paper's is 0.01, with which SmolLM2-135M loses a good deal more (docs/results/kllm.md).
 """
-
-
-VECTOR_LANES = 8
-"""Elements a cycle of sums and gated products; with positions they take a twentieth of a token."""
 
 
 class KllmEngine(AttentionEngine[KllmCoreParameters]):
@@ -94,12 +91,7 @@ class KllmEngine(AttentionEngine[KllmCoreParameters]):
         require(ends < min(lengths), rule, min(lengths))
         rule = f"outliers must be at least {most}, {SHARE:.0%} of the longest vector at both ends"
         require(most <= p.outliers, rule, p.outliers)
-        pairs = config.rope_dims // 2
-        rule = f"rotary_pairs must be 0 or at least {pairs}, of a head of the model"
-        require(p.rotary_pairs == 0 or p.rotary_pairs >= pairs, rule, p.rotary_pairs)
-        rule = "prompt and tokens must be at most the positions that the core encodes"
-        most = p.rotary_encoding.positions if p.rotary_pairs else tokens
-        require(tokens <= most, rule, tokens)
+        require_positions(p.vector_path, config, tokens)
         words = most_words(p, config, rows)
         least = (words - 1).bit_length()
         rule = f"address_width must be at least {least} for {words} words of memory"

@@ -10,7 +10,7 @@ from golden.algorithms.kllm.activations import ActivationQuantizer
 from golden.algorithms.kllm.fold import NORMED
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.kllm.quantize import QuantizedWeights
-from golden.algorithms.kllm.vectors import turns_of_model
+from golden.algorithms.vectors import turns_of_layer
 from golden.kllm.kllm_core import (
     Norm,
     Vectors,
@@ -24,9 +24,8 @@ from golden.kllm.kllm_core import (
 from golden.lm.joint_products import STEPS
 from golden.lm.weights import INPUTS
 from hw.kllm.kllm_core import KllmCoreParameters
-from sim.commands.engines.kllm.layer_vectors import LayerVectors
-from sim.commands.engines.part import LayerRun, RtlPart
-from sim.core.stimulus import Outcome, Stimulus
+from sim.commands.engines.layer_vectors import VectorPart
+from sim.commands.engines.part import LayerRun
 from sim.testbenches.kllm.core.products import (
     Matrices,
     Product,
@@ -96,8 +95,9 @@ def products_of(model: QuantizedLlama) -> list[LayerProducts]:
     if model.fused:
         norm = Norm(np.float32(1 / model.config.dim), np.float32(model.config.norm_eps))
     pairs = zip(model.matrices, model.activations, strict=True)
-    turns = turns_of_model(model)
-    found = [LayerProducts(*pair, norm, turns) for pair in pairs]
+    found = [
+        LayerProducts(*pair, norm, turns_of_layer(model, layer)) for layer, pair in enumerate(pairs)
+    ]
     if model.head is not None:
         matrix, quantizer = model.head
         assert quantizer is not None  # as in every bit-exact model
@@ -105,7 +105,7 @@ def products_of(model: QuantizedLlama) -> list[LayerProducts]:
     return found
 
 
-class KllmLayer(RtlPart[KllmCoreParameters]):
+class KllmLayer(VectorPart[KllmCoreParameters]):
     """Products of one layer or of the output matrix, by RTL and by the bit-exact model.
 
     model
@@ -146,18 +146,14 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
         self._rng = np.random.default_rng(run.layer)  # of bits without meaning
         self._ready: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._tokens = [0] * len(steps)  # that each step has had
-        self._latest = 0  # the first of those that the first step had last
         self.cycles: list[list[int]] = []
         self.predicted: list[list[int]] = []
         turns = np.zeros(0, np.int64) if model.turns is None else model.turns
-        vectors = LayerVectors(parameters, turns, self._vector_step, self._rng)
-        self.combine = vectors.combine if parameters.vector_lanes else None
-        self.turn = vectors.turn if parameters.rotary_pairs else None
+        self._add_vectors(parameters.vector_path, turns, self._rng)
 
     def runs(self, tokens: int) -> int:
-        """Each step of a batch; two sums, a gated product, queries and keys of a token."""
-        vectors = 3 * (self.combine is not None) + 2 * (self.turn is not None)
-        return len(self._steps) * -(-tokens // self._p.vectors) + vectors * tokens
+        """Each step of a batch, and each operation on a token's vectors."""
+        return len(self._steps) * -(-tokens // self._p.vectors) + self._vector_runs * tokens
 
     def _cut(self, name: str) -> list[Piece]:
         p, shape = self._p, self._model.matrices[name].index.shape
@@ -284,35 +280,10 @@ class KllmLayer(RtlPart[KllmCoreParameters]):
             yield slice(begin, end), first + end - 1
 
     def _count(self, tokens: int) -> None:
-        """Begin to count the cycles of that many tokens."""
-        vectors = self.combine is not None or self.turn is not None
+        vectors = self._vector_runs > 0
         while len(self.cycles) < tokens:
             self.cycles.append([0] * (len(self._steps) + vectors))
             self.predicted.append([0] * (len(self._steps) + vectors))
-
-    def _vector_step(self, number: int, stimulus: Stimulus, where: str) -> Outcome | None:
-        """A step without products: compared, perhaps later, or only run.
-
-        number
-            The token's, among those whose layer begins with the latest first step.
-        """
-        token = self._latest + number
-        self._count(token + 1)
-
-        def run() -> Outcome:
-            if self._check:
-                outcome = self._compared(token, stimulus, where=where, place=lambda found: where)
-                self.predicted[token][-1] += stimulus.cycles
-            else:
-                counts = {name: len(beats) for name, beats in stimulus.outputs.items()}
-                outcome = self._rtl(token, stimulus.inputs, counts, where=where)
-            self.cycles[token][-1] += outcome.cycles
-            return outcome
-
-        if not self._check:
-            return run()
-        self._submit(run)
-        return None
 
     def _products(self, step: int, x: np.ndarray) -> list[Product]:
         """The products of a step, of a batch of vectors."""

@@ -7,13 +7,15 @@ from typing import cast
 import numpy as np
 
 from golden.algorithms.lad.tile_model import TileLlama
-from golden.lm.joint_products import STEPS, JointProducts
+from golden.algorithms.vectors import turns_of_layer
+from golden.lm.joint_products import NORMED, STEPS, JointProducts
 from golden.lm.model import Llama
 from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config, matrix_shapes
 from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from hw.parameters import require
 from sim.commands.engines.lad.attention import LadAttention, LadEngine, with_matrices
+from sim.commands.engines.layer_vectors import VECTOR_LANES, require_positions
 from sim.commands.engines.part import LayerRun, RtlPart
 from sim.commands.engines.products import JointLayer
 from sim.commands.engines.workers import Submit, at_once
@@ -41,6 +43,8 @@ class LadLayer(JointLayer[LadTileParameters]):
         self._jobs = cast(Tokens, jobs)
         super().__init__(run, self._jobs.memories() if attention is None else {})
         self._model, self._attention = model, attention
+        turns = turns_of_layer(model, run.layer)
+        self._add_vectors(p.vector_path, turns, np.random.default_rng(run.layer))
         self.multiply = JointProducts(model.columns, self._product).multiply
         rows = [[part.shape[0] * part.shape[1] for part in step] for step in self._matrices]
         ends = np.cumsum(np.concatenate(rows)).tolist()
@@ -53,6 +57,11 @@ class LadLayer(JointLayer[LadTileParameters]):
 
     def _product(self, step: int, x: np.ndarray) -> np.ndarray:
         """``float32[vectors, columns]`` of ``x [vectors, rows]``."""
+        if step == 0:
+            self._latest = self._tokens[0]
+        if self._model.norm is not None and step in NORMED:
+            assert self.normalise is not None  # as the model is made for the tile
+            x = self.normalise(x, self._model.norm)
         found, most = [], min(VPUS, self._p.heads)
         for first in range(0, len(x), most):
             vectors = x[first : first + most]
@@ -103,9 +112,19 @@ class LadProducts(LadEngine):
     """Products of each layer on a tile, and attention on the same one if that is LAD's."""
 
     def parameters(self, config: Config, rows: int = 0) -> LadTileParameters:
-        """A tile with a layer's matrices in its memory."""
+        """A tile with a layer's matrices in its memory, and a special function module.
+
+        Of models beyond Llama's and Qwen2's it only encodes positions: their sums may pass FP16.
+        """
         tile = super().parameters(config, rows)
-        return dataclasses.replace(tile, weights=weight_rows(config, tile.d))
+        half = not config.beyond_llama
+        return dataclasses.replace(
+            tile,
+            weights=weight_rows(config, tile.d),
+            vector_lanes=half * VECTOR_LANES,
+            rotary_pairs=config.rope_dims // 2,
+            normed=half * config.dim,
+        )
 
     def require_fit(
         self, p: LadTileParameters, config: Config, rows: int = 0, tokens: int = 0
@@ -113,6 +132,9 @@ class LadProducts(LadEngine):
         super().require_fit(p, config, rows, tokens)
         least = weight_rows(config, p.d)
         require(p.weights >= least, f"weights must be at least {least}", p.weights)
+        require_positions(p.vector_path, config, tokens)
+        rule = f"normed must be 0 or at least {config.dim}"
+        require(p.normed == 0 or p.normed >= config.dim, rule, p.normed)
 
     def quantise(
         self,
@@ -124,7 +146,10 @@ class LadProducts(LadEngine):
     ) -> TileLlama:
         """The model as the tile computes it."""
         progress("matrices in FP16 …")
-        return TileLlama(model, parameters.d, PIECES)
+        found = TileLlama(model, parameters.d, PIECES, normed=parameters.normed > 0)
+        found.half_vectors = parameters.vector_lanes > 0
+        found.half_positions = parameters.rotary_pairs > 0
+        return found
 
     def layers(
         self,

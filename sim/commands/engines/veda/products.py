@@ -6,8 +6,9 @@ from typing import cast
 
 import numpy as np
 
-from golden.algorithms.veda.half_model import NORMED, HalfLlama
-from golden.lm.joint_products import STEPS
+from golden.algorithms.vectors import turns_of_layer
+from golden.algorithms.veda.half_model import HalfLlama
+from golden.lm.joint_products import NORMED, STEPS
 from golden.lm.model import Llama
 from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config, matrix_shapes
@@ -15,6 +16,7 @@ from hw.attention.special_function_unit import VECTORS
 from hw.parameters import require
 from hw.veda.core_work import ProductWork
 from hw.veda.veda_core_parameters import VedaCoreParameters
+from sim.commands.engines.layer_vectors import VECTOR_LANES, require_positions
 from sim.commands.engines.part import LayerRun, RtlPart
 from sim.commands.engines.products import JointLayer
 from sim.commands.engines.veda.attention import VedaAttention, VedaEngine, steps_of
@@ -47,6 +49,8 @@ class VedaLayer(JointLayer[VedaCoreParameters]):
         super().__init__(run, {NAME: steps.memory()} if run.beside is None else {})
         self._model, self._steps = model, steps
         self._attention = attention
+        turns = turns_of_layer(model, run.layer)
+        self._add_vectors(self._p.vector_path, turns, np.random.default_rng(run.layer))
         self.multiply = model.joined(self._product).multiply
         sizes = [matrix.size // self._p.d for layer in model.matrices for matrix in layer]
         before = run.layer * len(STEPS)
@@ -54,6 +58,8 @@ class VedaLayer(JointLayer[VedaCoreParameters]):
 
     def _product(self, step: int, x: np.ndarray) -> np.ndarray:
         """``float16[blocks vectors, d]`` of ``x [vectors, rows]``."""
+        if step == 0:
+            self._latest = self._tokens[0]
         found = []
         blocks = len(self._model.matrices[self._layer][step])
         for first in range(0, len(x), self._p.tokens):
@@ -96,7 +102,9 @@ class VedaProducts(VedaEngine):
     """Products and norms of all layers, and attention, on one core."""
 
     def parameters(self, config: Config, rows: int = 0) -> VedaCoreParameters:
-        """A core of a context for each layer, with all layers' matrices in its memory."""
+        """A core of a context for each layer, with all layers' matrices in its memory, and units
+        for vectors and positions; of models beyond Llama's and Qwen2's, whose sums may pass FP16,
+        for positions alone."""
         core = super().parameters(config, rows)
         shapes = matrix_shapes(config)
         return dataclasses.replace(
@@ -108,6 +116,8 @@ class VedaProducts(VedaEngine):
             block=max(1, min(TOKENS, VECTORS // core.parallel)),
             normed=config.dim,
             weights=weight_rows(config, core.d),
+            vector_lanes=0 if config.beyond_llama else VECTOR_LANES,
+            rotary_pairs=config.rope_dims // 2,
         )
 
     def require_fit(
@@ -119,6 +129,7 @@ class VedaProducts(VedaEngine):
         longest = max(shape[0] for shape in matrix_shapes(config).values())
         require(p.vector >= longest, f"vector must be at least {longest}", p.vector)
         require(p.normed >= config.dim, f"normed must be at least {config.dim}", p.normed)
+        require_positions(p.vector_path, config, tokens)
         least = weight_rows(config, p.d)
         require(p.weights >= least, f"weights must be at least {least}", p.weights)
 
@@ -133,7 +144,10 @@ class VedaProducts(VedaEngine):
         """The model as the core computes it."""
         progress("matrices in FP16 …")
         array = parameters.array
-        return HalfLlama(model, parameters.d, array.accumulator, array.add_stages)
+        found = HalfLlama(model, parameters.d, array.accumulator, array.add_stages)
+        found.half_vectors = parameters.vector_lanes > 0
+        found.half_positions = parameters.rotary_pairs > 0
+        return found
 
     def layers(
         self,

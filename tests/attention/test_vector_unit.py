@@ -5,18 +5,18 @@ import dataclasses
 import numpy as np
 import pytest
 
-from golden.kllm.pair_function import GELU_PRODUCT, PRODUCT, SILU_PRODUCT, SUM
+from golden.attention.pair_function import GELU_PRODUCT, PRODUCT, SILU_PRODUCT, SUM
+from hw.attention.vector_unit import VectorUnitParameters
 from hw.catalogue import find
-from hw.kllm.vector_unit import VectorUnitParameters
 from sim.core.design import generate
 from sim.core.stalls import PATTERNS
 from sim.drivers.harness.session import Session
+from sim.testbenches.attention.vector_unit import Pairs, real_pairs, stimulus_of, testbench
 from sim.testbenches.kllm.kllm_core import testbench as core_testbench
-from sim.testbenches.kllm.vector_unit import Pairs, real_pairs, stimulus_of, testbench
 from tests.support.kllm.compiled import Compiled
 from tests.support.kllm.core import ODD, check, compiled
 
-BLOCK = find("kllm.vector_unit")
+BLOCK = find("attention.vector_unit")
 SMALL = VectorUnitParameters.preset("small")
 RNG = np.random.default_rng
 

@@ -6,9 +6,9 @@ Nothing is computed: a lane gives its first operand or, where the operation is n
 import pytest
 from amaranth.hdl import Assert, Cat, Cover, Elaboratable, Module, Mux, Signal
 
-from hw.kllm import vector_unit
-from hw.kllm.pair_function import PairFunction
-from hw.kllm.vector_unit import VectorUnit, VectorUnitParameters
+from hw.attention import vector_unit
+from hw.attention.pair_function import PairFunction
+from hw.attention.vector_unit import VectorUnit, VectorUnitParameters
 from sim.checks.formal.specs import surround
 from tests.support.formal import find_fault, prove_block
 

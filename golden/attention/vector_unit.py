@@ -3,7 +3,7 @@
 import numpy as np
 
 from golden.arith.formats import is_nan
-from golden.kllm.pair_function import pair_function
+from golden.attention.pair_function import pair_function
 
 
 def vector_unit(a: np.ndarray, b: np.ndarray, op: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,8 @@ from amaranth.lib import data
 from hw.arith.bits.order_key import is_nan
 from hw.arith.float_format import FP16
 from hw.attention.delay import delay
+from hw.attention.pair_function import PairFunction, PairFunctionParameters, PairOperation
 from hw.component import Component
-from hw.kllm.pair_function import PairFunction, PairFunctionParameters, PairOperation
 from hw.layout import FLAG, mask
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
@@ -90,8 +90,8 @@ class VectorUnit(Component[VectorUnitParameters]):
              keep, last ─→ registers ────────────────↗
 
     A decoder layer needs two residual sums and one gated product; K-Means indices hold neither
-    operand, as :class:`hw.kllm.pair_function.PairFunction` says, which states accuracy and special
-    operands too.
+    operand, as :class:`hw.attention.pair_function.PairFunction` says, which states accuracy and
+    special operands too.
 
     Latency: `stages` cycles. Throughput: `lanes` elements a cycle, vectors without gaps.
 
@@ -102,7 +102,7 @@ class VectorUnit(Component[VectorUnitParameters]):
 
     Examples
     --------
-    >>> from hw.kllm.vector_unit import VectorUnitParameters
+    >>> from hw.attention.vector_unit import VectorUnitParameters
     >>> parameters = VectorUnitParameters(lanes=4, stages=8)
     >>> parameters.cycles([576, 1536])  # a residual sum and a gated product of SmolLM2-135M
     536

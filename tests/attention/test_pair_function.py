@@ -7,15 +7,15 @@ import pytest
 
 from golden.arith.float_convert import round_to
 from golden.arith.formats import from_bits, is_nan, to_bits
-from golden.kllm import pair_function as golden
-from golden.kllm.pair_function import GELU_PRODUCT, PRODUCT, SILU_PRODUCT, SUM, pair_function
+from golden.attention import pair_function as golden
+from golden.attention.pair_function import GELU_PRODUCT, PRODUCT, SILU_PRODUCT, SUM, pair_function
+from hw.attention import pair_function as hw
+from hw.attention.pair_function import PairFunctionParameters, PairOperation
 from hw.catalogue import find
-from hw.kllm import pair_function as hw
-from hw.kllm.pair_function import PairFunctionParameters, PairOperation
-from sim.testbenches.kllm.pair_function import drawn_pairs
+from sim.testbenches.attention.pair_function import drawn_pairs
 from tests.support.arith.functions import every, float64, run, simulate
 
-BLOCK = find("kllm.pair_function")
+BLOCK = find("attention.pair_function")
 X = every("fp16")
 FINITE = X[np.isfinite(X)]
 

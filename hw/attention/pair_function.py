@@ -113,7 +113,7 @@ class PairFunction(Datapath[PairFunctionParameters]):
 
     Examples
     --------
-    >>> from hw.kllm.pair_function import PairFunctionParameters, PairOperation
+    >>> from hw.attention.pair_function import PairFunctionParameters, PairOperation
     >>> PairFunctionParameters(stages=8).cycles(100)
     108
     >>> [op.name for op in PairOperation]

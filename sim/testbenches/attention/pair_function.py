@@ -4,7 +4,7 @@ import numpy as np
 from amaranth.hdl import unsigned
 
 from golden.arith.formats import from_bits
-from golden.kllm.pair_function import pair_function
+from golden.attention.pair_function import pair_function
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench
 from sim.testbenches.arith.operands import corners
 from sim.testbenches.strategies import picks, select

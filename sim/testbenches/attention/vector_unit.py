@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from golden.arith.formats import to_bits
-from golden.kllm.vector_unit import vector_unit
+from golden.attention.vector_unit import vector_unit
 from golden.trace import Trace
-from hw.kllm.vector_unit import VectorUnitParameters
+from hw.attention.vector_unit import VectorUnitParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
-from sim.testbenches.kllm.pair_function import OPERATIONS, drawn_pairs
+from sim.testbenches.attention.pair_function import OPERATIONS, drawn_pairs
 from sim.testbenches.operands import to_fp16, vectors_by_name
 
 LONGEST = 12
