@@ -57,6 +57,8 @@ class Design:
         Stream name to payload shape, in port order. Plain outputs next to streams are left open.
     constants
         Further input ports that are set once before reset, by name (mutant selection).
+    observed
+        Output ports of 64 bits that are read between steps, by name (counters).
     clocked
         Whether there is a clock; a combinational design has none.
     systemverilog
@@ -70,6 +72,7 @@ class Design:
     inputs: dict
     outputs: dict
     constants: tuple[str, ...] = ()
+    observed: tuple[str, ...] = ()
     clocked: bool = True
     systemverilog: bool = True
 

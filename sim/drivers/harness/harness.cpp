@@ -108,14 +108,14 @@ class Harness {
 public:
     std::vector<Source> sources;
     std::vector<Sink> sinks;
-    std::vector<Port> constants;
+    std::vector<Port> constants, observed;
     std::vector<std::unique_ptr<Memory>> memories;
     Random random{1};
     Turns turns;
 
     explicit Harness(const DesignTable& table) : table(table) {
         std::vector<Port> ports(2 * table.clocked + 3 * (table.sources + table.sinks) +
-                                table.constants);
+                                table.constants + table.observed);
         model = table.create(ports.data());
         const Port* port = ports.data();
         const int64_t* words = table.words;
@@ -130,6 +130,8 @@ public:
         for (int64_t k = 0; k < table.sources; k++) sources.push_back({stream()});
         for (int64_t k = 0; k < table.sinks; k++) sinks.push_back({stream()});
         constants.assign(port, port + table.constants);
+        port += table.constants;
+        observed.assign(port, port + table.observed);
     }
     ~Harness() { table.destroy(model); }
     Harness(const Harness&) = delete;
@@ -285,6 +287,8 @@ extern "C" {
 Harness* harness_new(const DesignTable* table) { return new Harness(*table); }
 void harness_delete(Harness* h) { delete h; }
 void harness_constant(Harness* h, int which, uint32_t value) { put(h->constants[which], &value); }
+// Of 64 bits.
+void harness_observe(Harness* h, int which, uint32_t* value) { get(h->observed[which], value); }
 void harness_reset(Harness* h) { h->reset(); }
 void harness_disturb(Harness* h) { h->disturb(); }
 void harness_seed(Harness* h, uint64_t seed) {

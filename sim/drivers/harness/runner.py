@@ -45,6 +45,14 @@ class Harness:
             self._library.harness_constant(self._model, number, constants.get(name, 0))
         self._library.harness_reset(self._model)
 
+    def observed(self) -> dict[str, int]:
+        """Present values of the design's observed ports, by name."""
+        value, found = (ctypes.c_uint32 * 2)(), {}
+        for number, name in enumerate(self._design.observed):
+            self._library.harness_observe(self._model, number, value)
+            found[name] = value[0] | value[1] << 32
+        return found
+
     def close(self) -> None:
         if self._model is not None:
             self._library.harness_delete(self._model)
@@ -274,6 +282,7 @@ def _engine() -> ctypes.CDLL:
         "harness_new": ([pointer], pointer),
         "harness_delete": ([pointer], None),
         "harness_constant": ([pointer, ctypes.c_int, ctypes.c_uint32], None),
+        "harness_observe": ([pointer, ctypes.c_int, ctypes.POINTER(ctypes.c_uint32)], None),
         "harness_reset": ([pointer], None),
         "harness_disturb": ([pointer], None),
         "harness_seed": ([pointer, ctypes.c_uint64], None),

@@ -113,5 +113,9 @@ class Session:
         """
         return self._harness.uses()
 
+    def observed(self) -> dict[str, int]:
+        """Present values of the design's observed ports, by name."""
+        return self._harness.observed()
+
     def close(self) -> None:
         self._harness.close()

@@ -258,7 +258,7 @@ def _ports(design: Design) -> list[str]:
     streams = [*design.inputs, *design.outputs]
     clocks = ["clk", "rst"] if design.clocked else []
     parts = [f"{s}__{part}" for s in streams for part in ("payload", "valid", "ready")]
-    return [*clocks, *parts, *design.constants]
+    return [*clocks, *parts, *design.constants, *design.observed]
 
 
 def _table(design: Design) -> str:
@@ -267,7 +267,8 @@ def _table(design: Design) -> str:
     ports = [port.replace("__", "___05F") for port in _ports(design)]
     shapes = [*design.inputs.values(), *design.outputs.values()]
     words = ", ".join(str(payload.words(shape)) for shape in shapes)
-    counts = [int(design.clocked), len(design.inputs), len(design.outputs), len(design.constants)]
+    kinds = design.inputs, design.outputs, design.constants, design.observed
+    counts = [int(design.clocked), *map(len, kinds)]
     lines = [
         f'#include "{INTERFACE}"',
         '#include "Model.h"',
