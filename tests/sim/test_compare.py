@@ -68,7 +68,7 @@ def test_a_core_begun_late_does_what_one_does_that_ran_all_tokens(dense):
 @pytest.mark.parametrize("name", [name for name in DESIGNS if name != "baseline.dense_core"])
 def test_every_design(name):
     step = step_of(name)
-    outcome = run_step(step, FASTEST)
+    outcome = run_step(step, FASTEST).outcome
     moved = bytes_of(step, outcome)
     uses = outcome.memories.values()
     assert sum(moved.values()) == sum(use.bytes_read + use.bytes_written for use in uses)

@@ -66,6 +66,8 @@ PRICES = logic.Prices(
             {"array": 18, "score": 9, "plane": 1080},
         ),
         ("lad.lad_tile", moved(k_read=2, v_read=3, other_read=4), {"vector": 9}),
+        # Bytes of a row of FP16 numbers are four rows of indices.
+        ("kllm.kllm_core", moved(k_read=2, v_read=3), {"key": 24, "values": 36}),
     ],
 )
 def test_operations_by_hand(design, row, counts):
@@ -88,14 +90,24 @@ def test_units_have_the_heads_of_the_prices():
 def test_energy_by_hand():
     row = {"design": "baseline.dense_core"} | moved(k_read=10, v_read=8)
     row |= {"flipflops": 1000, "area_um2": 5000, "cycles": 200, "seconds": 2e-7}
+    # 64 bits of 1024 rows take 10 pJ at 0.9 V, of 256 rows half of that.
+    stores = {"rows": 1024, "bits": 128}, {"rows": 256, "bits": 64}
+    row["memories"] = [
+        stores[0] | {"reads": 3, "bits_written": 64},
+        stores[1] | {"reads": 0, "bits_written": 32},
+    ]
     found = logic.energy_of(row, SHAPE, PRICES)
+    memories = (3 * 20 + 10 + 2.5) * (1.1 / 0.9) ** 2
     assert found == {
         "arithmetic": 54 * 1 + 30 * 10,
         "arithmetic_glitches": 84 * 3,
         "clock": round(0.009 * 1000 * 200),
         "leakage": round(0.02 * 5000 * 0.2),
+        "memories": round(memories),
+        "wires": round(0.24 * (354 + 252) + 0.08 * 1800),
     }
-    assert logic.bounds(found) == (354 + 1800 + 20, 354 + 252 + 1800 + 20)
+    least = 354 + 1800 + 20 + found["memories"]
+    assert logic.bounds(found) == (least, least + 252 + found["wires"])
     # An operation on heads of 128 elements is twice one on 64.
     assert PRICES.operation("array", 128) == pytest.approx((2, 6))
 
@@ -108,6 +120,7 @@ def result_and_case():
     row |= {"cycles_ideal_port": 90, "seconds": 1e-7, "activations": 3, "share_of_peak": 0.5}
     row |= {"energy_pj": {"dram_read": 2_000_000}, "limit": "compute"}
     row |= moved(k_read=1536, v_read=1536) | {"source": setting.command(name, ())}
+    row["memories"] = []
     ideal = row | {"design": "ideal", "source": "bytes / peak", "energy_pj": None}
     settings = {"d": 64, "heads": 9, "kv_heads": 3, "n": [512], "clock_mhz": 1000.0}
     settings |= {"memories": ["hbm2"], "data": ["made"]}
@@ -133,17 +146,20 @@ def test_rows_get_their_design_s_area(monkeypatch):
     monkeypatch.setattr(cases, "execute", execute)
     found = cases.with_logic([case], result)
     ideal, dense = found["rows"]
-    assert "logic_pj" not in ideal and dense["area_um2"] == 2e6
-    assert dense["logic_pj"]["arithmetic"] == 9216 + 4608
+    assert "chip_pj" not in ideal and dense["area_um2"] == 2e6
+    assert dense["memory_um2"] == pytest.approx(4000 * 0.5247, abs=1)
+    assert dense["chip_pj"]["arithmetic"] == 9216 + 4608
     assert found["units"]["chunk"]["source"] == logic.UNITS["chunk"].command
     json.dumps(found)
-    table, ranking, prices = study_of(found).tables
-    assert table.columns[-3:-1] == ("logic, mm²", "logic, µJ")
-    assert table.rows[0][-3:-1] == ["", ""] and table.rows[1][-3] == "2.00 + 4 kbit"
-    least = logic.bounds(dense["logic_pj"])[0] / 1e6
+    study = study_of(found)
+    assert [picture.name for picture in study.pictures] == ["equal_terms_energy"]
+    table, ranking, prices = study.tables
+    assert table.columns[-3:-1] == ("chip, mm²", "chip, µJ")
+    assert table.rows[0][-3:-1] == ["", ""] and table.rows[1][-3] == "2.00 + 0.00"
+    least = logic.bounds(dense["chip_pj"])[0] / 1e6
     cells = [f"dense_core {2 * share + least:.1f}" for share in (0.5, 1, 2)]
     assert [*ranking.rows[0]] == ["hbm2", "512", "", *cells]
     assert len(prices.rows) == len(logic.UNITS) and prices.rows[0][2] == "1.00 to 4.00"
     shown = table_of(found["rows"])
-    assert [column.header for column in shown.columns][-3:-1] == ["logic, mm²", "logic, µJ"]
-    assert "logic, µJ" not in [column.header for column in table_of(result["rows"]).columns]
+    assert [column.header for column in shown.columns][-3:-1] == ["chip, mm²", "chip, µJ"]
+    assert "chip, µJ" not in [column.header for column in table_of(result["rows"]).columns]

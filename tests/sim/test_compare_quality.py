@@ -10,7 +10,7 @@ from golden.studies import equal_quality
 from sim.studies.compare.cases import case_of
 from sim.studies.compare.data import Shape
 from sim.studies.compare.designs import DESIGNS
-from sim.studies.compare.quality import POLICIES, qualities
+from sim.studies.compare.quality import FIXED, POLICIES, qualities
 from sim.studies.compare.rows import Setting
 
 SHAPE = Shape(d=64, n=512, heads=9, kv_heads=3)
@@ -25,6 +25,9 @@ FOUND = {
     "StreamingLLM": "streaming:capacity=700",
     "sixth design": "tsuru:threshold=0.00042,search=rotated,levels=float",
 }
+
+KLLM = "kllm:weight_bits=none,activation_bits=none,attention=quantised"
+"""A policy without a setting; the loss that it has below is 0.1."""
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def folder(tmp_path):
     place = dataclasses.asdict(equal_quality.place())
     trials = [
         {"policy": policy, "place": place, "row": {"windows": 10, "kl": kl / 100, "kl_se": 0.001}}
-        for kl, policy in enumerate(FOUND.values(), 1)
+        for kl, policy in enumerate([*FOUND.values(), KLLM], 1)
     ]
     content = {"choices": choices, "trials": trials}
     (tmp_path / f"{equal_quality.NAME}.json").write_text(json.dumps(content))
@@ -50,7 +53,8 @@ def folder(tmp_path):
 
 
 def test_every_design_but_the_exact_one_has_a_policy():
-    assert POLICIES.keys() == DESIGNS.keys() - {"baseline.dense_core"}
+    assert POLICIES.keys() | FIXED.keys() == DESIGNS.keys() - {"baseline.dense_core"}
+    assert not POLICIES.keys() & FIXED.keys()
     assert {policy.name for policy in POLICIES.values()} <= equal_quality.KNOBS.keys()
 
 
@@ -65,20 +69,25 @@ def test_settings_are_shares_of_the_context(folder):
         ["topick.topick_core.threshold=0.00123"],
         ["unicaim.unicaim_core.rows=511", "unicaim.unicaim_core.top_k=56"],
         ["lad.lad_tile.slack=64"],
+        [],
     ]
     assert quality.loss("veda.veda_core").mean == 0.03
     assert quality.loss("baseline.dense_core").mean == 0
+    assert quality.loss("kllm.kllm_core").mean == 0.1
 
 
 def test_a_design_that_cannot_reach_a_loss_is_left_out(folder):
     near, far = qualities([0.003, 0.018], folder)
     settings = (Setting(SHAPE, "hbm2", "1000"),)
     cases = [case_of(SHAPE, quality, settings, [], []) for quality in (near, far)]
-    assert cases[0].left == {
+    kllm = {"kllm.kllm_core": "it has no setting, and loses 0.1000 ± 0.0010 nats"}
+    assert cases[0].left == kllm | {
         "unicaim.unicaim_core": "no setting reaches a KL of 0.003 nats; the least is 0.0041"
     }
     assert cases[0].sets.keys() == DESIGNS.keys() - cases[0].left.keys()
-    assert not cases[1].left and cases[1].sets.keys() == DESIGNS.keys()
+    assert cases[1].left == kllm and cases[1].sets.keys() == DESIGNS.keys() - kllm.keys()
+    reached = dataclasses.replace(cases[1].quality, allowed=0.1)
+    assert not case_of(SHAPE, reached, settings, [], []).left
 
 
 def test_a_users_settings_come_last(folder):

@@ -160,7 +160,7 @@ def with_logic(cases: list[Case], result: dict[str, Any], **execution) -> dict[s
             task = areas[repr(parts[row["source"]])]
             ((entry, _),) = done[repr(task.arguments)]
             row = row | logic.area_of(entry)
-            row["logic_pj"] = logic.energy_of(row, shapes[row["n"]], prices)
+            row["chip_pj"] = logic.energy_of(row, shapes[row["n"]], prices)
         rows.append(row)
     return result | {"rows": rows, "units": units}
 

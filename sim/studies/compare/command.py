@@ -63,8 +63,8 @@ def describe(result: dict) -> None:
         print(f"{of['design']}{where}: {of['why']}.")
     print("RTL, every output equal to its bit-exact model's. µJ: the DRAM's.")
     if "units" in result:
-        print("Logic: 45 nm, mapped by hierarchy; energy without glitches and with them, an")
-        print("estimate without wires, clock tree and memories on the chip (docs/compare.md).")
+        print("Chip: 45 nm, logic mapped by hierarchy, and memories; energy without glitches and")
+        print("wires, and with both, an estimate (docs/compare.md).")
 
 
 def lengths(text: str) -> list[int]:
@@ -154,8 +154,8 @@ def register(commands) -> None:
     command.add_argument(
         "--logic",
         action="store_true",
-        help="also map each design to 45 nm cells by hierarchy, and estimate what its logic costs"
-        " in the step (ten minutes more for each design)",
+        help="also map each design to 45 nm cells by hierarchy, and estimate what logic and"
+        " memories cost in the step (ten minutes more for each design)",
     )
     command.add_argument("--json", action="store_true", help="print JSON on standard output")
     command.add_argument(

@@ -185,7 +185,7 @@ def tsuru_parameters(shape: Shape, knobs: dict[str, Any]) -> TsuruCoreParameters
         shape.kv_heads,
         parallel=shape.group,
         depth=DEPTH,
-        kept=max(8, capacity // 8),
+        kept=max(min(TsuruCoreParameters.kept, capacity), capacity // 8),
     )
 
 

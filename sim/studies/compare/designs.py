@@ -70,6 +70,9 @@ DESIGNS = {
         paper_cores.lad_step,
         most=1024,
     ),
+    "kllm.kllm_core": Compared(
+        lambda shape, channels: {}, paper_cores.kllm_parameters, paper_cores.kllm_step
+    ),
 }
 
 

@@ -1,11 +1,13 @@
 """Area of the designs' logic, and what it costs in a step.
 
 Each design is mapped by hierarchy, at its own parameters: area, flip-flops, bits of memory. Its
-energy is an estimate of four parts. *Arithmetic* is priced by operations: each unit of UNITS runs
+energy is an estimate of five parts. *Arithmetic* is priced by operations: each unit of UNITS runs
 its testbench on its mapped netlist, on real data, and costs the same in a core for each beat, in
 proportion to the elements of a head. *Clock pins* are of all flip-flops in every cycle of the step,
-*leakage* of the whole area for its time. Left out: arithmetic without a unit here (the shell around
-a core's array, tables, LAD's other arithmetic), memories on the chip, wires, the clock tree.
+*leakage* of the whole area for its time, *memories* of each access to a memory on the chip that was
+counted in the step. *Wires* are WIRES of toggles and clock pins. Left out: arithmetic without a
+unit here (the shell around a core's array, tables, LAD's other arithmetic), the clock tree's
+buffers, leakage of memories.
 """
 
 import dataclasses
@@ -14,11 +16,18 @@ from typing import Any
 
 from sim.core.jobs.executor import Task
 from sim.studies.compare.data import SMOLLM2_D, Shape
+from sim.studies.veda_area import BIT_UM2
+from sim.synth.memories import access_pj
 
 SOURCES = ("hw", "golden", "sim/synth", "sim/checks/gate_run.py", "sim/testbenches")
 """Files that decide areas and energies."""
 LIBRARY = "nangate45"
+VOLTS = 1.1
+"""Voltage of the library."""
 RUNS = 4
+WIRES = {"arithmetic": 0.24, "arithmetic_glitches": 0.24, "clock": 0.08}
+"""What wires between close neighbours, 0.18 fF/µm, add to the parts, at most of what was measured
+with placed cells of three blocks (docs/measured.md, "Wires"); at least is nothing."""
 PICO = 1e-3
 """pJ of a fJ."""
 
@@ -64,6 +73,8 @@ def beats(*streams: str) -> Callable[[Mapping[str, Any]], float]:
     return lambda row: sum(row["beats"][name] for name in streams)
 
 
+KLLM_LANE = "k=64", "counters=4", "macs=64", "entries=6", "columns=6"
+
 UNITS = {
     "array": Unit(
         "attention.pe_array", "default", 6, beats("i"), "d products and d sums, FP16 into FP32"
@@ -86,6 +97,17 @@ UNITS = {
         "a row's levels times one bit of each element of a query",
         ("query_bits=3",),
     ),
+    # A word of the core has the positions of a head: a key is one step of a lane, a channel of
+    # the values has several, and is reduced once.
+    "key": Unit("kllm.pe_lane", "small", 36, beats("i"), "d positions of a key", KLLM_LANE),
+    "values": Unit(
+        "kllm.pe_lane",
+        "small",
+        18,
+        beats("i"),
+        "d positions of a channel of the values",
+        ("k=512", *KLLM_LANE[1:]),
+    ),
 }
 
 
@@ -102,6 +124,8 @@ def operations(row: Mapping[str, Any], shape: Shape) -> dict[str, float]:
         return {"chunk": (k + v) * 16 / bits}
     if design == "lad.lad_tile":
         return {"vector": k + v + other}
+    if design == "kllm.kllm_core":  # a row's bytes have four bits for each position
+        return {"key": 4 * k * group, "values": 4 * v * group}
     found = {"array": k + v, "score": k}
     if design == "unicaim.unicaim_core":
         planes = row["parameters"]["query_bits"] * row["parameters"]["rows"]
@@ -118,12 +142,12 @@ def tasks(chosen: Iterable[tuple[str, Any]]) -> list[Task]:
     target = measure.Target(library, sha256, mode="area", hierarchy=True)
     seeds = range(1, RUNS + 1)
     found = {
-        f"energy of {unit.block}": Task(
-            f"energy of {unit.block}",
+        name: Task(
+            f"energy of {unit.block}, {unit.what}",
             energy.measure,
             (unit.block, unit.parameters, unit.vectors, seeds, library, sha256),
         )
-        for unit in UNITS.values()
+        for name, unit in UNITS.items()
     }
     for name, parameters in chosen:
         arguments = name, "", parameters, target
@@ -167,7 +191,17 @@ def area_of(entry: Any) -> dict[str, Any]:
         "area_um2": entry.area_um2,
         "flipflops": entry.flipflops,
         "memory_bits": entry.memory_bits,
+        "memory_um2": round(BIT_UM2 * entry.memory_bits),
     }
+
+
+def memories_of(row: Mapping[str, Any]) -> float:
+    """pJ of all accesses to memories on the chip."""
+    return sum(
+        of["reads"] * access_pj(of["rows"], of["bits"], VOLTS)
+        + access_pj(of["rows"], of["bits_written"], VOLTS)
+        for of in row["memories"]
+    )
 
 
 def energy_of(row: Mapping[str, Any], shape: Shape, prices: Prices) -> dict[str, float]:
@@ -181,11 +215,13 @@ def energy_of(row: Mapping[str, Any], shape: Shape, prices: Prices) -> dict[str,
         "arithmetic_glitches": glitches,
         "clock": prices.clock * row["flipflops"] * row["cycles"],
         "leakage": prices.leakage * row["area_um2"] * row["seconds"] * 1e6,
+        "memories": memories_of(row),
     }
+    parts["wires"] = sum(share * parts[name] for name, share in WIRES.items())
     return {name: round(value) for name, value in parts.items()}
 
 
 def bounds(parts: Mapping[str, float]) -> tuple[float, float]:
-    """pJ without glitches and with them."""
+    """pJ without glitches and wires, and with both."""
     most = sum(parts.values())
-    return most - parts["arithmetic_glitches"], most
+    return most - parts["arithmetic_glitches"] - parts["wires"], most

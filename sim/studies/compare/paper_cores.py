@@ -1,13 +1,17 @@
-"""A layer's step on Token-Picker's core, on UniCAIM's and on LAD's tile."""
+"""A layer's step on Token-Picker's core, on UniCAIM's, on LAD's tile and on KLLM's core."""
 
 import dataclasses
 from typing import Any
 
 import numpy as np
 
+from golden.algorithms.kllm.attention import OUTLIERS, fit_codebooks
+from golden.algorithms.kllm.attention import quantize as indices_of
 from golden.algorithms.topick.quantise import quantise, scale_for
 from golden.unicaim.divisors import code_units, key_divisor, query_divisors
 from hw.catalogue import find
+from hw.kllm.core.core_parameters import BEAT
+from hw.kllm.kllm_core import KllmCoreParameters
 from hw.lad.tile_parameters import LadTileParameters
 from hw.topick.core_parameters import TopickCoreParameters
 from hw.unicaim.core_parameters import UnicaimCoreParameters
@@ -16,6 +20,8 @@ from sim.core.design import generate
 from sim.studies.compare.data import LayerData, Shape
 from sim.studies.compare.decode_cores import kept_tokens
 from sim.studies.compare.step import OTHER, K, LayerStep, V
+from sim.testbenches.kllm.core.cached_rows import CachedRows
+from sim.testbenches.kllm.core.products import results_of_all, stimulus_of, with_words_late
 from sim.testbenches.lad.lad_tile import Tokens
 from sim.testbenches.memory import NAME
 from sim.testbenches.topick.core_jobs import Jobs
@@ -141,3 +147,43 @@ def lad_step(p: LadTileParameters, shape: Shape, data: LayerData, knobs: dict) -
     design = generate(find("lad.lad_tile"), p)
     knob = f"{len(p.apid.bound_values) + 1} intervals, slack {p.slack}"
     return LayerStep(design, tokens.stimulus([]), memories, kind_of, knob)
+
+
+def kllm_parameters(shape: Shape, knobs: dict[str, Any]) -> KllmCoreParameters:
+    """A word of memory has the positions of a head in four columns, the bits of a row in FP16."""
+    tokens = power_of_two(max(32, shape.n))
+    p = KllmCoreParameters(
+        max(tokens, shape.d),
+        max(tokens, shape.d),
+        4,
+        counters=max(1, shape.d // BEAT),
+        macs=64,
+        outliers=OUTLIERS,
+        entries=2 * OUTLIERS,
+        vectors=power_of_two(shape.group),
+        scores=tokens,
+    )
+    words = shape.kv_heads * (p.words(shape.d, shape.n) + p.words(shape.n, shape.d))
+    return dataclasses.replace(p, address_width=max((words - 1).bit_length(), p.beats.bit_length()))
+
+
+def kllm_step(p: KllmCoreParameters, shape: Shape, data: LayerData, knobs: dict) -> LayerStep:
+    """The last token's, whose own K and V have become indices in a step before this one.
+
+    Codebooks are fitted to the tokens that they are used for.
+    """
+    codebooks = fit_codebooks(data.q, data.k, data.v, fitted=True)
+    rows = CachedRows(p, codebooks, shape.d, shape.kv_heads, shape.n)
+    q, k = codebooks.prepare(data.q[:, -1:], data.k)
+    rows.append(indices_of(k, codebooks.k), indices_of(data.v, codebooks.v))
+    products, addresses = rows.products(q[:, 0].astype(np.float16))
+    rng = np.random.default_rng(1)
+    stimulus = stimulus_of(p, products, addresses, results_of_all(p, products), rng)
+    design = generate(find("kllm.kllm_core"), p)
+    return LayerStep(
+        design,
+        with_words_late(p, stimulus, products),
+        {NAME: rows.memory()},
+        lambda words: np.where(rows.are_keys(words), K, V),
+        f"{p.weight_bits} bits",
+    )

@@ -13,10 +13,9 @@ from hw.parameters import ParameterError, require
 from sim.core import payload
 from sim.core.dram.timing import DramTiming, DramUse, drams_of, parse_timing
 from sim.core.memory import FASTEST, MemoryTiming
-from sim.core.stimulus import Outcome
 from sim.studies.compare.data import Shape, layer_data
 from sim.studies.compare.designs import PORTS, Chosen, choose
-from sim.studies.compare.step import LayerStep, bytes_of, run_step
+from sim.studies.compare.step import LayerStep, Ran, bytes_of, run_step
 
 BOUND = 0.8
 """Share of a step's cycles from which on one thing alone explains them."""
@@ -128,7 +127,7 @@ def measure(name: str, settings: Sequence[Setting], sets: Sequence[str]) -> list
     """
     shape, trace = settings[0].shape, settings[0].trace
     data = layer_data(shape, None if trace is None else Path(trace))
-    steps: list[tuple[Chosen, LayerStep, Outcome]] = []
+    steps: list[tuple[Chosen, LayerStep, Ran]] = []
     rows = []
     for setting in settings:
         began = time.process_time()
@@ -139,8 +138,8 @@ def measure(name: str, settings: Sequence[Setting], sets: Sequence[str]) -> list
             found = chosen, step, run_step(step, FASTEST)
             steps.append(found)
         _, step, fastest = found
-        outcome = fastest if setting.timing.is_fastest else run_step(step, setting.timing)
-        row = figures_of(step, setting, outcome, fastest.cycles)
+        ran = fastest if setting.timing.is_fastest else run_step(step, setting.timing)
+        row = figures_of(step, setting, ran, fastest.cycles)
         cpu_s = round(time.process_time() - began, 1)
         source = {"source": setting.command(name, sets)}
         parameters = {"parameters": dataclasses.asdict(chosen.parameters)}
@@ -149,8 +148,9 @@ def measure(name: str, settings: Sequence[Setting], sets: Sequence[str]) -> list
     return rows
 
 
-def figures_of(step: LayerStep, setting: Setting, outcome: Outcome, fastest: int) -> dict[str, Any]:
+def figures_of(step: LayerStep, setting: Setting, ran: Ran, fastest: int) -> dict[str, Any]:
     """What a step's run on a memory gives; `fastest` are its cycles on the ideal port."""
+    outcome = ran.outcome
     moved = bytes_of(step, outcome)
     peak = setting.cycles_at_peak(sum(moved.values()))
     return {
@@ -166,6 +166,7 @@ def figures_of(step: LayerStep, setting: Setting, outcome: Outcome, fastest: int
         "share_of_peak": None if peak is None else round(peak / outcome.cycles, 4),
         "limit": limit_of(outcome.cycles, fastest, peak),
         "bits_compared": bits_of(step),
+        "memories": [of.figures() for of in ran.accesses],
     }
 
 

@@ -13,6 +13,7 @@ from sim.core.stimulus import Outcome, Stimulus, compare, compare_memories
 from sim.core.tools import ToolError
 from sim.drivers.harness.session import Session
 from sim.drivers.run import load_testbench
+from sim.studies.compare.accesses import Accesses, accesses, counted
 
 DRAIN = 64
 """Cycles after a step's last output: more than its last writes take."""
@@ -51,20 +52,39 @@ class LayerStep:
     begin: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
-def run_step(step: LayerStep, timing: MemoryTiming) -> Outcome:
+@dataclasses.dataclass
+class Ran:
+    """A step that was run.
+
+    accesses
+        Accesses to the memories inside the design, in the step alone.
+    """
+
+    outcome: Outcome
+    accesses: list[Accesses]
+
+    @property
+    def cycles(self) -> int:
+        return self.outcome.cycles
+
+
+def run_step(step: LayerStep, timing: MemoryTiming) -> Ran:
     """The step in the RTL, after what comes before it.
 
     :raises ToolError: if an output or a row of a memory differs from the bit-exact model's, or on
         the fastest memory the cycles from the predicted ones.
     """
-    design, stimulus = step.design, step.stimulus
+    stimulus = step.stimulus
+    design, stores = counted(step.design)
     begin: dict[str, Any] = {f"begin_{name}": value for name, value in step.begin.items()}
     session = Session(design, step.memories, FASTEST, **begin)
     for inputs, expected in step.before:
         refuse(design, session.step(inputs, expected, DRAIN).failure)
     session.retime(divided(timing, len(step.memories)))
     expected = {name: len(beats) for name, beats in stimulus.outputs.items()}
+    begun = session.observed()
     outcome = session.step(stimulus.inputs, expected, DRAIN)
+    inside = accesses(stores, begun, session.observed())
     outcome.memories = session.uses()
     for use in outcome.memories.values():
         use.contents = use.contents.copy()
@@ -77,7 +97,7 @@ def run_step(step: LayerStep, timing: MemoryTiming) -> Outcome:
     refuse(design, found[0] if found else None)
     if timing.is_fastest:
         refuse(design, stimulus.wrong_cycles(outcome))
-    return outcome
+    return Ran(outcome, inside)
 
 
 def refuse(design: Design, what: object) -> None:

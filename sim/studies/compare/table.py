@@ -8,6 +8,8 @@ from rich.table import Table
 
 from sim.studies.compare.logic import bounds
 
+AREA, ENERGY = "chip, mm²", "chip, µJ"
+"""Columns of designs whose logic was mapped: area of logic and of memories; energy of both."""
 COLUMNS = (
     "design",
     "n",
@@ -23,11 +25,10 @@ COLUMNS = (
     "rest, kB",
     "act.",
     "µJ",
-    "logic, mm²",
-    "logic, µJ",
+    AREA,
+    ENERGY,
     "limit",
 )
-LOGIC = "logic, mm²", "logic, µJ"
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> Table:
@@ -36,7 +37,7 @@ def table_of(rows: Sequence[dict[str, Any]]) -> Table:
     several = len({row["memory"] for row in rows}) > 1
     left = {"memory"} if not several else set()
     left |= set() if any("kl_allowed" in row for row in rows) else {"KL"}
-    left |= set() if any("logic_pj" in row for row in rows) else set(LOGIC)
+    left |= set() if any("chip_pj" in row for row in rows) else {AREA, ENERGY}
     shown = [name for name in COLUMNS if name not in left]
     for name in shown:
         table.add_column(name, no_wrap=name not in ("setting", "memory"))
@@ -60,7 +61,7 @@ def table_of(rows: Sequence[dict[str, Any]]) -> Table:
             number(row["activations"]),
             "" if energy is None else f"{sum(energy.values()) / 1e6:.2f}",
             area(row),
-            logic(row),
+            chip(row),
             row["limit"],
         )
         by_name = dict(zip(COLUMNS, cells, strict=True))
@@ -74,15 +75,15 @@ def number(value: int | None) -> str:
 
 
 def area(row: Mapping[str, Any]) -> str:
-    """Area of the logic, and the memories beside it in bits."""
+    """Area of the logic, and of the memories beside it."""
     if "area_um2" not in row:
         return ""
-    return f"{row['area_um2'] / 1e6:.2f} + {row['memory_bits'] / 1000:.0f} kbit"
+    return f"{row['area_um2'] / 1e6:.2f} + {row['memory_um2'] / 1e6:.2f}"
 
 
-def logic(row: Mapping[str, Any]) -> str:
-    """Energy of the logic without glitches and with them."""
-    if "logic_pj" not in row:
+def chip(row: Mapping[str, Any]) -> str:
+    """Energy of logic and memories without glitches and wires, and with them."""
+    if "chip_pj" not in row:
         return ""
-    least, most = bounds(row["logic_pj"])
+    least, most = bounds(row["chip_pj"])
     return f"{least / 1e6:.2f} to {most / 1e6:.2f}"
