@@ -20,9 +20,11 @@ from golden.lm.model import Llama, rope_frequencies
 if TYPE_CHECKING:
     from golden.lm.weights import Layer
 
-WORDS = {"sum": "sum", "silu": "gated product", "gelu": "gated product"}
 OPERATIONS = {"sum": SUM, "silu": SILU_PRODUCT, "gelu": GELU_PRODUCT}
 """Numbers of the operations that :meth:`golden.lm.model.Llama.combine` names."""
+
+WORDS = {"sum": "sum", "silu": "gated product", "gelu": "gated product"}
+"""What messages call them."""
 
 Norm = tuple[np.float32, np.float32]
 """1 / n of a vector of n elements, and what is added to the mean of its squares."""
@@ -54,8 +56,14 @@ def norm_of_model(model: Llama) -> Norm:
 
 
 def normalised(x: np.ndarray, norm: Norm) -> np.ndarray:
-    """``float16``: rows of ``float16 x [token, dim]`` over their root mean square."""
-    return np.array([layer_norm(row, *norm, rms=True)[0] for row in x]).reshape(x.shape)
+    """``float16``: rows of ``float16 x [token, dim]`` over their root mean square.
+
+    :raises InputError: if an element of a row is infinite or NaN.
+    """
+    found = [layer_norm(row, *norm, rms=True) for row in x]
+    if any(invalid for _, invalid in found):
+        raise InputError("a vector of the model to be normalised is beyond FP16, 65504")
+    return np.array([y for y, _ in found]).reshape(x.shape)
 
 
 def gains_of(layer: "Layer") -> Mapping[int, np.ndarray]:

@@ -51,6 +51,12 @@ def test_what_is_beyond_fp16_is_said(op, word):
         combined(op, a, a)
 
 
+def test_a_norm_of_what_is_beyond_fp16_is_refused(model):
+    x = np.array([[1, 2], [np.inf, 1]], np.float16)
+    with pytest.raises(InputError, match="^a vector of the model to be normalised is beyond FP16"):
+        normalised(x, norm_of_model(model))
+
+
 def test_a_norm_takes_the_gain_that_its_matrices_have(model):
     layer = model.weights.layers[1]
     gains, norm = gains_of(layer), norm_of_model(model)

@@ -68,6 +68,21 @@ def test_a_table_for_each_memory_and_loss(result):
     assert "Left out: lad.lad_tile at 512 tokens: no setting reaches it." in study.setting
 
 
+def test_several_contexts_have_a_picture(result):
+    """Of the middle loss, each design at both; the reference is a dashed line."""
+    longer = [row | {"n": 1024, "seconds": 3 * row["seconds"]} for row in result["rows"]]
+    both = study_of(result | {"rows": [*result["rows"], *longer]})
+    names = [picture.name.removeprefix(f"{NAME}_") for picture in both.pictures]
+    assert names == ["time", "bytes", "context"]
+    assert both.pictures[-1].caption.endswith("against the context, KL of at most 0.018 nats")
+    panels = both.pictures[-1].draw().axes
+    assert len(panels) == len(MEMORIES)
+    ideal, dense, _ = panels[0].get_lines()
+    assert ideal.get_linestyle() == "--" != dense.get_linestyle()
+    assert [*dense.get_xdata()] == [512, 1024]
+    assert [*dense.get_ydata()] == pytest.approx([1.6, 4.8])
+
+
 def test_the_page_is_the_same_from_its_json(result, tmp_path, run):
     study_of(result).write(tmp_path)
     names = [f"{NAME}.md", f"{NAME}.json", f"{NAME}_time.svg", f"{NAME}_bytes.svg"]

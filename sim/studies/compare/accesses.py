@@ -17,9 +17,11 @@ from sim.synth.hierarchy import MEMORY
 
 DECLARED = re.compile(r"^  reg \[(\d+):0\] (\S+) \[(\d+):0\];\n", re.M)
 CLOCKED = re.compile(r"^  always @\(posedge clk\)", re.M)
+# What is before a memory's name in a statement that reads it, without a clock and with one.
 ASSIGNED = re.compile(r"(?:assign|wire(?: \[\d+:0\])?) \S+ = [^;]*\Z")
 INDEX = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]"
 TARGET = re.compile(rf"(?:(?:[\w$]+|\\\S+ )(?:{INDEX})*|\{{[^;{{}}]*\}}) <=\s[^;]*\Z")
+# What is behind a row: a part of it, and the sign of an assignment.
 SLICE = re.compile(r"\[(\d+)(?::(\d+))?\]")
 WRITTEN = re.compile(r"\s*<=\s")
 INITIAL = re.compile(r"\s*=\s")
@@ -146,6 +148,7 @@ def _instrumented(
     edits: dict[tuple[int, int], list[str]] = {}
     counters: dict[tuple[str, int], str] = {}
     lines: list[str] = []
+    # A counter belongs to one clocked block, as two must not assign it.
     blocks = [match.start() for match in CLOCKED.finditer(body)]
     for found in re.finditer(rf"(?<![\w$.\\]){re.escape(memory)}\[", body):
         close = _closed(body, found.end() - 1)

@@ -1,4 +1,5 @@
-"""Pictures of a comparison: time and bytes against the loss, and energy by part."""
+"""Pictures of a comparison: time and bytes against the loss, time against the context, and energy
+by part."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -43,10 +44,15 @@ def pictures_of(
             )
             for name, label, of in figures
         ]
+    losses = [*dict.fromkeys(allowed for _, allowed in cases)]
+    n, allowed = cases[-1][0], losses[len(losses) // 2]
+    loss = "" if allowed is None else f", KL of at most {allowed:g} nats"
+    if len({of for of, _ in cases}) > 1:
+        here = [row for row in rows if row.get("kl_allowed") == allowed]
+        label = f"µs a step and layer against the context{loss}"
+        found.append(Drawing("context", label, partial(against_context, here, memories)))
     if any("chip_pj" in row for row in rows):
-        n, allowed = cases[len(cases) // 2]
         here = [row for row in rows if (row["n"], row.get("kl_allowed")) == (n, allowed)]
-        loss = "" if allowed is None else f", KL of at most {allowed:g} nats"
         label = f"energy of a step and layer by part, {n} tokens{loss}"
         found.append(Drawing("energy", label, partial(by_part, here, memories)))
     return found
@@ -89,6 +95,30 @@ def against_loss(
         axes.set_xlabel("KL(dense ‖ design), nats a token")
         axes.grid(alpha=0.3, which="both")
     panels[0].set_ylabel(label)
+    handles, names = panels[0].get_legend_handles_labels()
+    drawn.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8)
+    return drawn
+
+
+def against_context(rows: Rows, memories: Sequence[str]) -> "Figure":
+    """A panel for each memory, a line for each design over the tokens in view."""
+    drawn = figure(width=4.0 * len(memories), height=3.8)
+    panels = drawn.subplots(1, len(memories), squeeze=False)[0]
+    for axes, memory in zip(panels, memories, strict=True):
+        here = [row for row in rows if row["memory"] == memory]
+        for design in dict.fromkeys(row["design"] for row in here):
+            of = [row for row in here if row["design"] == design]
+            points = [row["n"] for row in of], [microseconds(row) for row in of]
+            style = {"color": "grey", "linestyle": "--"} if design == IDEAL else {}
+            axes.plot(*points, marker="o", markersize=4, label=short(design), **style)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.set_title(memory.partition(",")[0], size=9)
+        axes.set_xlabel("tokens in view")
+        axes.grid(alpha=0.3, which="both")
+    panels[0].set_ylabel("µs a step and layer")
     handles, names = panels[0].get_legend_handles_labels()
     drawn.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8)
     return drawn
