@@ -28,7 +28,7 @@ TINY = SIZES | {
     "sliding_window": 8,
 }
 SETTINGS = {"positions": 32, "window": 4, "counter_bits": 4, "updates": 4, "depth": 8}
-SETTINGS |= {"multiply_stages": 1, "add_stages": 1, "bounds": "80_48_24_8"}
+SETTINGS |= {"multiply_stages": 1, "add_stages": 1, "bounds": "80_48_24_8", "vector_lanes": 1}
 
 
 @pytest.fixture(scope="module")

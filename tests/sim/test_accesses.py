@@ -14,6 +14,7 @@ from sim.studies.compare.data import Shape, made
 from sim.studies.compare.designs import DESIGNS, PORTS, choose
 from sim.studies.compare.step import bytes_of, run_step
 from sim.synth.memories import access_pj
+from tests.support.campaign import suite_takes
 
 MODULE = """\
 module unit__store(
@@ -89,7 +90,7 @@ def small(name):
     return find(name).parameters_class.preset("small")
 
 
-@pytest.mark.parametrize("name", [name for name in DESIGNS if name != "lad.lad_tile"])
+@pytest.mark.parametrize("name", suite_takes(("baseline.dense_core",), DESIGNS))
 def test_all_memories_are_found(name):
     """Their bits are those that mapping by hierarchy leaves out."""
     rows = json.loads((ROOT / "docs" / "results" / "synthesis.json").read_text())

@@ -34,7 +34,8 @@ TINY = SIZES | {
     "sliding_window": 8,
 }
 SETTINGS = {"rows": 2, "columns": 2, "arrays": 1, "capacity": 16, "depth": 16, "tokens": 2}
-SETTINGS |= {"position_bits": 8, "count_bits": 4}
+SETTINGS |= {"position_bits": 8, "count_bits": 4, "vector_lanes": 0, "rotary_pairs": 0}
+UNITS = "--set vector_lanes=1 --set rotary_pairs=2"
 ROWS = 6
 
 
@@ -101,15 +102,13 @@ def test_random_products_and_steps(tiny):
 def test_a_layer_of_everything_speaks(call, tmp_path, tiny, arch):
     """All products and norms, attention and evictions, equal to the model that NumPy runs.
 
-    The norms of products, which Llama does not have, are the host's, and so are sums and gated
-    products of models that have them.
+    Biases and the norms of products, which Llama does not have, are the host's.
     """
     model = written(tmp_path, arch)
     status, out, err = call(cli.main, command(model))
     assert (status, err) == (0, "")
     result, llama = json.loads(out), open_model(model)[0]
     half = HalfLlama(llama, 4)
-    half.half_positions, half.half_vectors = True, not llama.config.beyond_llama
     options = {"reserved": 4, "protect_reserved": True, "bit_exact": True, "rows": 16}
     attentions, tokens = [VotingAttention(ROWS, **options)], []
     new, start = [257, 259, 258], 0
@@ -232,7 +231,8 @@ def test_layers_on_one_core_have_their_own_turns(call, tmp_path):
     config = open_model(model)[0].config
     assert len({config.window(layer) for layer in range(6)}) == 2
     for option in ("", "--check none"):
-        status, out, err = call(cli.main, command(model, f"--set contexts=6 {option}"))
+        options = f"--set contexts=6 {UNITS} {option}"
+        status, out, err = call(cli.main, command(model, options))
         assert (status, err) == (0, "") and json.loads(out)["mismatches"] == 0
 
 
