@@ -53,7 +53,9 @@ class VectorPathParameters(Parameters):
 
     @cached_property
     def rotary_encoding(self) -> RotaryEncodingParameters:
-        lanes = math.gcd(self.pairs, max(1, self.lanes // 2))  # of two elements
+        # A pair has two elements, so both units take about as many in a cycle; all beats of the
+        # longest head are full.
+        lanes = math.gcd(self.pairs, max(1, self.lanes // 2))
         return RotaryEncodingParameters(self.pairs, lanes)
 
     @cached_property
@@ -80,6 +82,8 @@ class VectorPathParameters(Parameters):
 
     def ports(self) -> Ports:
         """Streams of the units that there are; each has its own, so that none waits."""
+        # No unit shares a stream with another or with the core: a beat that waits for a unit would
+        # hold up beats behind it that are for the others.
         ports: Ports = {}
         if self.lanes:
             unit = self.vector_unit
@@ -109,6 +113,7 @@ class VectorPathParameters(Parameters):
 
     def add_to(self, m: Module, core: wiring.Component) -> None:
         """Put the units between the core's streams of :meth:`ports`."""
+        # Each unit keeps the rules of its streams by itself, so that nothing is added in between.
         if self.lanes:
             m.submodules.vector_unit = unit = VectorUnit(self.vector_unit)
             _connect(m, core, unit, ELEMENTS)

@@ -69,7 +69,8 @@ class CentroidLaneParameters(Parameters):
     def dense(self) -> CentroidSumParameters:
         sizes = self.k, self.weight_bits, self.bits, self.counters
         alone = CentroidSumParameters(*sizes, stages=self.sum_stages)
-        # A column's outliers may take longer than its products.
+        # A column's outliers may take longer than its products, whose sum then waits: without room
+        # for the columns behind it, columns of one step would come in some cycles only.
         late = max(0, self.sparse_path.latency + 1 - alone.latency)
         return dataclasses.replace(alone, late=late)
 

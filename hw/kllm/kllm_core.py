@@ -182,6 +182,7 @@ class KllmCore(Component[KllmCoreParameters]):
         give_steps(m, p, join, lanes, tables)
         give_products(m, table, scales.o, lanes)
         collect_results(m, p, dispatch.results, lanes, self.y, path)
+        # These vectors are in FP16: a sum or product of two has no indices.
         p.vector_path.add_to(m, self)
         return m
 

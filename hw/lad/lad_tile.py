@@ -137,6 +137,7 @@ class LadTile(Component[LadTileParameters]):
         wiring.connect(m, wiring.flipped(self.response), port.response)
         self._attend(m, sequence, stores, scored.o, (fetch, cache_fetch, md, ac), port)
         self._output(m, sequence, ac)
+        # Beside the stages: their VPUs are in use by heads or by a linear layer.
         p.vector_path.add_to(m, self)
         return m
 

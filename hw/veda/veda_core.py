@@ -128,6 +128,7 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
         m.submodules.reader = reader = RowReader(p.reader, p.row_layout, p.times, p.block)
         m.submodules.attention = attention = ComparedRows(p.attention)
         m.submodules.voting_engine = voting = VotingEngine(p.schedule.voting, p.resident > 0)
+        # Norms are the special function unit's, in front of products.
         p.vector_path.add_to(m, self)
         # What the runs are whose rows are on their way.
         layout = attention.run.payload.shape()

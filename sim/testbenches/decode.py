@@ -203,13 +203,13 @@ class HeadCounts(Protocol):
 
 
 def input_streams(p: CoreParameters) -> Streams:
-    """``command``, ``kv`` and ``q``, and those of units for vectors."""
+    """``command``, ``kv`` and ``q``, and inputs of units for vectors."""
     rows = {"command": p.command_layout, "kv": p.row_layout, "q": p.row_layout}
     return Streams(rows | p.vector_path.inputs)
 
 
 def output_streams(p: CoreParameters) -> Streams:
-    """``o`` and ``report``, and those of units for vectors."""
+    """``o`` and ``report``, and outputs of units for vectors."""
     return Streams({"o": p.output_layout, "report": p.report_layout} | p.vector_path.outputs)
 
 

@@ -15,6 +15,7 @@ from golden.algorithms.vectors import (
     turned,
     with_pairs,
 )
+from golden.lm.joint_products import STEPS
 from golden.lm.weights import Config
 from hw.attention.vector_path import ELEMENTS, PAIRS, VectorPathParameters
 from hw.parameters import Parameters, require
@@ -158,6 +159,9 @@ class VectorPart(RtlPart[P]):
     normalise: Callable[[np.ndarray, Norm], np.ndarray] | None = None
     cycles: list[list[int]]
     predicted: list[list[int]] | None = None
+    """The cycle model's, of a core that may be later by its memory."""
+    _product_steps = len(STEPS)
+    """Steps of a token that are products."""
     _latest = 0
     """The first of the tokens that the first step had last."""
 
@@ -177,7 +181,9 @@ class VectorPart(RtlPart[P]):
 
     def _count(self, tokens: int) -> None:
         """Begin to count the cycles of that many tokens."""
-        raise NotImplementedError
+        for counted in (self.cycles, self.predicted):
+            while counted is not None and len(counted) < tokens:
+                counted.append([0] * (self._product_steps + (self._vector_runs > 0)))
 
     def _vector_step(self, number: int, stimulus: Stimulus, where: str) -> Outcome | None:
         """A step without products: compared, perhaps later, or only run.

@@ -28,10 +28,6 @@ class JointLayer(VectorPart[P]):
         """Each step of each token, and each operation on its vectors."""
         return (len(STEPS) + self._vector_runs) * tokens
 
-    def _count(self, tokens: int) -> None:
-        while len(self.cycles) < tokens:
-            self.cycles.append([0] * (len(STEPS) + (self._vector_runs > 0)))
-
     def _begin(self, step: int, vectors: int) -> int:
         """Count tokens that share a step's rows; the number of the last of them."""
         self._tokens[step] += vectors

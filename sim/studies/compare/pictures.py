@@ -95,9 +95,7 @@ def against_loss(
         axes.set_xlabel("KL(dense ‖ design), nats a token")
         axes.grid(alpha=0.3, which="both")
     panels[0].set_ylabel(label)
-    handles, names = panels[0].get_legend_handles_labels()
-    drawn.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8)
-    return drawn
+    return _with_legend(drawn, panels[0])
 
 
 def against_context(rows: Rows, memories: Sequence[str]) -> "Figure":
@@ -119,9 +117,7 @@ def against_context(rows: Rows, memories: Sequence[str]) -> "Figure":
         axes.set_xlabel("tokens in view")
         axes.grid(alpha=0.3, which="both")
     panels[0].set_ylabel("µs a step and layer")
-    handles, names = panels[0].get_legend_handles_labels()
-    drawn.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8)
-    return drawn
+    return _with_legend(drawn, panels[0])
 
 
 def by_part(rows: Rows, memories: Sequence[str]) -> "Figure":
@@ -132,7 +128,12 @@ def by_part(rows: Rows, memories: Sequence[str]) -> "Figure":
         _bars(axes, [row for row in rows if row["memory"] == memory and "chip_pj" in row])
         axes.set_title(memory.partition(",")[0], size=9)
         axes.set_xlabel("µJ a step and layer")
-    handles, names = panels[0].get_legend_handles_labels()
+    return _with_legend(drawn, panels[0])
+
+
+def _with_legend(drawn: "Figure", panel: "Axes") -> "Figure":
+    """The figure, with a legend of one of its panels below all of them."""
+    handles, names = panel.get_legend_handles_labels()
     drawn.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8)
     return drawn
 

@@ -127,7 +127,7 @@ class KllmLayer(VectorPart[KllmCoreParameters]):
     def __init__(
         self, run: LayerRun, model: LayerProducts, steps: tuple[tuple[str, ...], ...] = STEPS
     ):
-        self._model, self._steps = model, steps
+        self._model, self._steps, self._product_steps = model, steps, len(steps)
         self._p = parameters = run.parameters(KllmCoreParameters)
         self._tables, self._scales = {}, {}
         for name, matrix in model.matrices.items():
@@ -278,12 +278,6 @@ class KllmLayer(VectorPart[KllmCoreParameters]):
         for begin in range(0, count, self._p.vectors):
             end = min(begin + self._p.vectors, count)
             yield slice(begin, end), first + end - 1
-
-    def _count(self, tokens: int) -> None:
-        vectors = self._vector_runs > 0
-        while len(self.cycles) < tokens:
-            self.cycles.append([0] * (len(self._steps) + vectors))
-            self.predicted.append([0] * (len(self._steps) + vectors))
 
     def _products(self, step: int, x: np.ndarray) -> list[Product]:
         """The products of a step, of a batch of vectors."""
