@@ -44,6 +44,10 @@ class Timing:
     reduction
         From a head's last score to its first term, by the number of rows; the next head's first
         score comes when all of them have been read.
+    words
+        Words of accumulations in a memory; 0 where all move at once.
+    drain
+        From a pass' last word to its results.
     """
 
     ranks: int
@@ -60,6 +64,8 @@ class Timing:
     converters: int
     bits: int
     reduction: Callable[[int], int]
+    words: int
+    drain: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,11 +147,11 @@ class CoreCycles:
             self._idle = key + 2
             # It may find a row to be read, wait a cycle, and then make another one wait.
             self.later += 4 * (key <= self._address + NEAR)
-        seen = record + 1  # by the accumulation
+        begun = self._begun(job, record + 1)
         last_scores = last_row = read = -1
         for rows, steps in job.queries:
             last_scores, last_row, read = self._query(rows, steps)
-        self._report(job, seen, last_scores, last_row, read)
+        self._report(job, begun, last_scores, last_row, read)
 
     def _write(self, row: int) -> None:
         """A key, or the beat that clears."""
@@ -170,9 +176,9 @@ class CoreCycles:
 
         # The scores, and the search for the largest.
         scored = plane + t.scored
-        summed = max(scored, self._summed)
+        summed = max(scored, self._summed) + max(0, t.words - 1)
         left["sums"].append(summed)
-        self._summed = summed + 1
+        self._summed = summed + 1 + (t.drain if t.words else 0)
         k = max(query + 1, self._sense)
         left["k"].append(k)
         over = max(k + 1, scored) + steps - 1
@@ -288,22 +294,36 @@ class CoreCycles:
         self.outputs.append(result)
         self.end = max(self.end, result)
 
-    def _report(self, job: JobWork, seen: int, summed: int, last_row: int, read: int) -> None:
+    def _begun(self, job: JobWork, seen: int) -> int:
+        """The cycle after a job's new row has started, of a job seen by the accumulation."""
+        t, mean = self._t, job.op == "STEP" and self._t.mean
+        start = max(seen, self._accumulation, self._accumulator)
+        if t.words:
+            digits = t.planes - 1 if mean else 0
+            self._summed = start + 1 if job.op == "RESTART" else start + 3 + digits
+            return self._summed
+        self._accumulator = start + (t.planes + 3 if mean else 1)
+        return start + 1
+
+    def _report(self, job: JobWork, state: int, summed: int, last_row: int, read: int) -> None:
         """The accumulations of the job's kv head, and its report."""
         t = self._t
-        step = job.op == "STEP"
-        start = max(seen, self._accumulation, self._accumulator)
-        self._accumulator = start + (t.planes + 3 if step and t.mean else 1)
-        state = start + 1
-        if job.queries:
-            share = max(state, self._accumulator, summed + 1)
-            self._accumulator, state = share + 1, share + 1
-            self._summed = share + 1
-        if job.full and job.op != "RESTART":
-            search = max(state, self._accumulator)
-            found = search + t.planes + 1
-            self._accumulator, state = search + t.planes + 1, found + 1
-            self._evict[job.kv_head] = found + 1
+        searches = job.full and job.op != "RESTART"
+        if t.words:
+            if job.queries:
+                state = self._summed
+            elif searches:
+                state += t.words + t.drain
+            found = state
+        else:
+            if job.queries:
+                share = max(state, self._accumulator, summed + 1)
+                self._accumulator = state = self._summed = share + 1
+            found = max(state, self._accumulator) + t.planes + 1
+            if searches:
+                self._accumulator = found
+        if searches:
+            state = self._evict[job.kv_head] = found + 1
         reported = max(state + 1, last_row + 1)
         self._accumulation = reported + 1
         self._reported.append(reported)

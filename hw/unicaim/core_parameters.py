@@ -33,6 +33,8 @@ from hw.unicaim.topk_sense import TopkSenseParameters
 
 TILE = 8
 """Scores in a tile of the softmax."""
+STAGES = 5
+"""Cycles from the last word of a pass over accumulations in a memory to its results."""
 
 
 class CommandOp(enum.IntEnum, shape=2):
@@ -79,6 +81,9 @@ class UnicaimCoreParameters(Parameters):
         ``cells``, the array's own scores, converted.
     converters, adc_bits
         Number of converters of the cells' scores, and bits of their codes, at most 11.
+    accumulators
+        Rows whose accumulations move in a cycle, from a memory; a power of two from 2 that divides
+        `rows` and is less. 0: all rows at once, from registers.
     share, fraction
         Of :class:`hw.unicaim.charge_accumulator.ChargeAccumulatorParameters`.
     fill
@@ -108,6 +113,7 @@ class UnicaimCoreParameters(Parameters):
     exact: str = "rows"
     converters: int = 10
     adc_bits: int = 10
+    accumulators: int = 0
     share: int = 4
     fraction: int = 8
     fill: bool = True
@@ -132,6 +138,10 @@ class UnicaimCoreParameters(Parameters):
         require(power, "depth must be a power of two from 4", depth)
         bits = self.adc_bits
         require(2 <= bits <= 11, "adc_bits must be between 2 and 11", bits)
+        some = self.accumulators
+        power = some >= 2 and some & (some - 1) == 0 and self.rows > some and self.rows % some == 0
+        rule = "accumulators must be 0, or a power of two from 2 that divides rows and is less"
+        require(some == 0 or power, rule, some)
         _ = self.cells, self.converter, self.accumulator, self.bank  # each checks its own
 
     @classmethod
@@ -139,10 +149,12 @@ class UnicaimCoreParameters(Parameters):
         small = cls(
             rows=8, d=4, query_bits=2, kv_heads=2, converters=3, fraction=3, depth=8, observe=True
         )
-        serial = cls(rows=576, query_bits=3, array="serial")
+        serial = cls(rows=576, query_bits=3, array="serial", accumulators=8)
         return {
             "small": small,
-            "cells": dataclasses.replace(small, exact="cells", array="serial", parallel=2),
+            "cells": dataclasses.replace(
+                small, exact="cells", array="serial", parallel=2, accumulators=2
+            ),
             "default": cls(),
             "serial": serial,
             "paper": dataclasses.replace(
@@ -183,6 +195,21 @@ class UnicaimCoreParameters(Parameters):
         return ChargeAccumulatorParameters(
             self.rows, bits, self.fraction, self.share, self.kv_heads
         )
+
+    @property
+    def words(self) -> int:
+        """Words of a kv head's accumulations in a memory."""
+        return self.rows // self.accumulators
+
+    @property
+    def pass_cycles(self) -> int:
+        """Cycles from a query's scores to the next query's that move all accumulations."""
+        return self.words + STAGES if self.accumulators else 1
+
+    @property
+    def accumulation_total(self) -> Shape:
+        """Shape of a sum of accumulations in offset binary."""
+        return unsigned((self.rows * ((1 << self.accumulator.width) - 1)).bit_length())
 
     @functools.cached_property
     def eviction(self) -> EvictionSenseParameters:
@@ -248,13 +275,14 @@ class UnicaimCoreParameters(Parameters):
             if op is CommandOp.STEP and self.start == "mean":
                 done += planes + 3
             if full and op is not CommandOp.RESTART:
-                done += planes + 2
+                done += self.pass_cycles if self.accumulators else planes + 2
             for rows in queries:
                 first = sequence + self.latency + reading
                 rows = max(1, rows)
                 exact = max(exact + self.exact_interval(rows), first + self.exact_cycles(rows))
                 sequence += self.selection_interval(rows)
-                done = max(done, exact - result + 1)
+                summed = first - self.score_bits + self.pass_cycles
+                done = max(done, exact - result + 1, summed)
             free[kv_head], end = done, max(end, done, exact)
         return end + 1
 
@@ -285,9 +313,11 @@ class UnicaimCoreParameters(Parameters):
 
     def selection_interval(self, rows: int) -> int:
         """Cycles from a query's search to the next one's: its planes, scores and steps, and where
-        exact is ``cells`` the addresses, as the array then keeps its scores."""
-        steps = self.query_bits + self.cells.latency - 1 + self.score_bits
-        return steps + rows if self.exact == "cells" else steps
+        exact is ``cells`` the addresses, as the array then keeps its scores. It keeps them for
+        a pass over all accumulations, too."""
+        kept = self.score_bits + (rows if self.exact == "cells" else 0)
+        planes = self.query_bits + self.cells.latency - 1
+        return max(planes + max(kept, self.pass_cycles - STAGES), self.pass_cycles)
 
     def head_interval(self, rows: int) -> int:
         """Cycles from a head's result to the next one's, with `rows` selected rows of each."""

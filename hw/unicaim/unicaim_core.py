@@ -24,6 +24,7 @@ from hw.unicaim.level_converter import LevelConverter
 from hw.unicaim.row_accumulation import RowAccumulation, accumulation_layout
 from hw.unicaim.row_fetch import RowFetch
 from hw.unicaim.row_manager import RowManager
+from hw.unicaim.serial_accumulation import SerialAccumulation
 from hw.unicaim.serial_array import SerialArray
 from hw.unicaim.topk_sense import TopkSense
 
@@ -123,7 +124,8 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         m.submodules.converter = converter = LevelConverter(p.converter)
         m.submodules.array = array = ARRAYS[p.array](p.cells)
         m.submodules.sense = sense = TopkSense(p.sense)
-        m.submodules.accumulation = accumulation = RowAccumulation(p)
+        accumulate = SerialAccumulation if p.accumulators else RowAccumulation
+        m.submodules.accumulation = accumulation = accumulate(p)
         m.submodules.fetch = fetch = RowFetch(p)
         m.submodules.exact = exact = ExactAttention(p)
         for name in ("mean", "command", "kv", "q"):

@@ -16,7 +16,9 @@ from tests.support.ideas import IDEAS, CoreWithoutIdea
 from tests.support.sim.generated import attention_command, write_llama
 
 H2O = H2oCoreParameters(8, 16, 4, 2, 8)
-UNICAIM = UnicaimCoreParameters(16, 8, query_bits=3, kv_heads=2, group=2, array="serial")
+UNICAIM = UnicaimCoreParameters(
+    16, 8, query_bits=3, kv_heads=2, group=2, array="serial", accumulators=8
+)
 TSURU = TsuruCoreParameters(8, 64, 4, 2, 2, 8, kept=8)
 TOPICK = TopickCoreParameters(d=8, lanes=2, heads=4, kv_heads=2, tokens=32, entries=8)
 MODELS = {

@@ -86,14 +86,18 @@ def fault_test(
     return test
 
 
-def prove_stream_rules(dut, name: str, outputs: str, inputs: list[str], cover: int = 12) -> None:
+def prove_stream_rules(
+    dut, name: str, outputs: str, inputs: list[str], cover: int = 12, depth: int = 2
+) -> None:
     """Prove, by induction, that outputs keep the rules of streams, and that each can be stalled.
 
     outputs
         Names with spaces between.
     cover
         Cycles within which a beat of each output is stalled.
+    depth
+        Of the induction: more than 2 where a payload comes to rest by the passing of cycles.
     """
     spec = StreamRulesSpec(dut, outputs.split(), inputs)
-    prove_block(spec, f"{name}_rules", depth=2)
+    prove_block(spec, f"{name}_rules", depth=depth)
     prove_block(spec, f"{name}_rules", "cover", depth=cover)

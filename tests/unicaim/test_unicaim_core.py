@@ -34,6 +34,8 @@ VARIANTS = {
     "not rotated, one head": {"rotate": False, "kv_heads": 1, "group": 1, "d": 8, "rows": 12},
     "few bits of codes": {"exact": "cells", "converters": 12, "adc_bits": 5, "query_bits": 3},
     "other sizes": {"group": 3, "rows": 6, "depth": 4, "kv_heads": 3, "key_bits": 1, "share": 2},
+    "accumulations in a memory": {"accumulators": 4, "group": 1, "fraction": 0, "share": 0},
+    "few accumulators": {"accumulators": 2, "rows": 24, "start": "zero", "kv_heads": 3},
     "not observed": {"observe": False, "rows": 9, "key_bits": 4, "query_bits": 1},
 }
 
@@ -107,6 +109,8 @@ SIZES: dict[str, dict] = {
     "digital": {},
     "serial": {"array": "serial", "parallel": 4, "rows": 64},
     "large": {"d": 128, "query_bits": 1},
+    "accumulations in a memory": {"accumulators": 2, "d": 8},
+    "serial, too": {"array": "serial", "parallel": 4, "rows": 64, "accumulators": 4},
     "cells": {"exact": "cells"},
     "few converters": {"exact": "cells", "adc_bits": 6, "converters": 6, "d": 8, "group": 8},
 }
@@ -142,10 +146,13 @@ def test_cycles_of_queries(name):
         assert gaps[0] == gaps[1], k
 
 
-@pytest.mark.parametrize(("preset", "within"), [("small", 0.03), ("default", 0.01)])
-def test_the_formula_of_cycles(preset, within, shipped_trace):
+@pytest.mark.parametrize(
+    ("preset", "accumulators", "within"),
+    [("small", 0, 0.03), ("small", 2, 0.03), ("default", 0, 0.01)],
+)
+def test_the_formula_of_cycles(preset, accumulators, within, shipped_trace):
     """Near the cycle model, which the RTL takes exactly; further off if commands have no order."""
-    p = UnicaimCoreParameters.preset(preset)
+    p = dataclasses.replace(UnicaimCoreParameters.preset(preset), accumulators=accumulators)
     for jobs, share in (
         (real_jobs(p, shipped_trace, 120, np.random.default_rng(1))[0], within),
         (random_jobs(p, 200, np.random.default_rng(1)), 0.15),
@@ -169,6 +176,8 @@ def test_the_formula_of_cycles(preset, within, shipped_trace):
         ({"depth": 6}, "depth must be a power of two from 4, not 6"),
         ({"adc_bits": 12}, "adc_bits must be between 2 and 11, not 12"),
         ({"array": "serial", "parallel": 3}, "parallel must be a power of two from 2"),
+        ({"accumulators": 3}, "accumulators must be 0, or a power of two from 2 that divides"),
+        ({"accumulators": 8}, "accumulators must be 0, or a power of two from 2 that divides"),
         ({"kv_heads": 0}, "contexts must be between 1 and 256, not 0"),
         ({"array": "cell", "spread_mv": 300}, "spread_mv must be between 0 and 200, not 300"),
     ],

@@ -149,6 +149,7 @@ class UnicaimEngine(AttentionEngine[UnicaimCoreParameters]):
             array="serial",
             query_bits=3,
             rows=max(2 * parallel, -(-rows // parallel) * parallel),
+            accumulators=parallel,
             d=max(2, 1 << (config.d - 1).bit_length()),
             kv_heads=config.kv_heads,
             group=config.heads // config.kv_heads,
