@@ -78,6 +78,7 @@ class AccumulationPass(Component[UnicaimCoreParameters]):
             target = summed.word_select(lane, sum_bits)
             moved_now.append(Mux(stages[2][2], at, self._shared(m, lane, at, target)))
         m.d.comb += [
+            read.en.eq(self.valid),
             read.addr.eq(self.word),
             write.addr.eq(words[2]),
             write.data.eq(summed),

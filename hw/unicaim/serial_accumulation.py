@@ -63,7 +63,8 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
         starting = Signal()  # the job's row takes `start`
         start = Signal(width)
         last_word = Signal()
-        old = self._memory(m, sweep, starting, start, last_word)
+        begins = Signal()  # a job, whose row's word is read
+        old = self._memory(m, sweep, begins, starting, start, last_word)
         head = self._heads(m)
         # What a row in use had counts no longer when it starts again.
         in_use = job.row < head.rows
@@ -85,8 +86,9 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
         ended = Signal()  # the pass was of a group's last query, or of none
         with m.FSM():
             with m.State("START"):
+                m.d.comb += begins.eq(self.jobs.valid)
                 with m.If(self.jobs.valid):
-                    m.next = "TAKE"  # the row's word is read
+                    m.next = "TAKE"
                     with m.If(job.op == CommandOp.RESTART):
                         m.d.comb += head.set.eq(1)  # to 0
                         m.next = "DONE"
@@ -158,10 +160,16 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
         return head
 
     def _memory(
-        self, m: Module, sweep: AccumulationPass, starting: Signal, start: Signal, last: Signal
+        self,
+        m: Module,
+        sweep: AccumulationPass,
+        begins: Signal,
+        starting: Signal,
+        start: Signal,
+        last: Signal,
     ) -> Value:
-        """The accumulations, for a pass and for the row that starts, whose old one is returned a
-        cycle after each without a pass. A pass' word is the `last`."""
+        """The accumulations, for a pass, whose word is the `last`, and for the row of a job that
+        `begins`, whose old one is returned in the next cycle."""
         p, job = self.parameters, self.jobs.payload
         lanes, width = p.accumulators, p.accumulator.width
         shape = unsigned(lanes * width)
@@ -181,6 +189,7 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
             sweep.scores.eq(scores.word_select(word, lanes * p.score_bits)),
             sweep.moves.eq(self.values.payload.last),
             sweep.held.eq(read.data),
+            read.en.eq(sweep.valid | begins),
             read.addr.eq(job.context * p.words + Mux(sweep.valid, word, row_word)),
             write_word.eq(Mux(starting, row_word, sweep.stored_word)),
             write.addr.eq(job.context * p.words + write_word),

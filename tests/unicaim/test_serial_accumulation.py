@@ -11,6 +11,7 @@ from golden.unicaim.eviction_sense import eviction_sense
 from hw.unicaim.core_parameters import CommandOp, UnicaimCoreParameters
 from hw.unicaim.serial_accumulation import SerialAccumulation
 from hw.unicaim.serial_division import SerialDivision
+from tests.support.campaign import suite_takes
 from tests.support.formal import prove_stream_rules
 
 SMALL = UnicaimCoreParameters(
@@ -61,20 +62,25 @@ def jobs_of(p: UnicaimCoreParameters, count: int, rng: np.random.Generator) -> t
     return jobs, scores, found
 
 
-@pytest.mark.parametrize(
-    "p",
-    [SMALL, WIDE, dataclasses.replace(SMALL, start="zero", kv_heads=1, share=0, fraction=0)],
-    ids=["small", "wide", "from 0"],
-)
-def test_rows_to_evict(p):
-    """With scores and the taking of rows offered at any time, twice the jobs' own cycles."""
+CASES = {
+    "small": (SMALL, 60),
+    "longer": (SMALL, 400),
+    "wide": (WIDE, 160),
+    "from 0": (dataclasses.replace(SMALL, start="zero", kv_heads=1, share=0, fraction=0), 160),
+}
+
+
+@pytest.mark.parametrize("name", suite_takes(["small"], CASES))
+def test_rows_to_evict(name):
+    """With scores offered, and rows taken, at any time."""
     rng = np.random.default_rng(3)
-    jobs, scores, wanted = jobs_of(p, 160, rng)
+    p, count = CASES[name]
+    jobs, scores, wanted = jobs_of(p, count, rng)
     dut, got, reports = SerialAccumulation(p), [], []
 
     async def testbench(ctx):
         done = taken = 0
-        for _ in range(20_000):
+        for _ in range(60_000):
             ctx.set(dut.jobs.valid, done < len(jobs))
             if done < len(jobs):
                 names = "op", "context", "row", "evicts", "full", "shares"
@@ -133,6 +139,7 @@ def test_every_quotient():
     assert not wrong
 
 
+@pytest.mark.campaign
 def test_stream_rules():
     p = dataclasses.replace(SMALL, rows=4, group=1, fraction=0, kv_heads=1)
     prove_stream_rules(
