@@ -33,7 +33,7 @@ class AccumulationPass(Component[UnicaimCoreParameters]):
         return {
             "valid": wire_in(1, "A word."),
             "word": wire_in(range(p.words), "Its number, from 0 up in each pass."),
-            "scores": wire_in(unsigned(p.accumulators * p.score_bits), "Of a query."),
+            "scores": wire_in(unsigned(p.accumulators * p.score_bits), "A query's."),
             "moves": wire_in(1, "The query is its group's last."),
             "scans": wire_in(1, "There is no query."),
             "used": wire_in(range(p.rows + 1), "Rows in use, the first ones."),

@@ -10,7 +10,7 @@ class SerialDivision(Component[None]):
     """floor(dividend / divisor), below 2^bits: restoring, the highest digit first.
 
     A dividend is taken with `start`. The digits come in the `bits` cycles that follow, `last` in
-    the last of them, and `quotient` is complete a cycle later. Of a divisor of 0 it is arbitrary.
+    the last of them, and `quotient` is complete a cycle later. A divisor of 0 gives any quotient.
 
     Example: 44 / 7 with bits = 3 is 5 / 7 with the digits 1 0 0 to come: 11 / 7 = 1, 8 / 7 = 1,
     2 / 7 = 0; so 6.

@@ -53,7 +53,8 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
     (2) for each query the array scores all rows, a search finds the k largest scores; (3) the exact
     stage reads these rows of K, takes softmax of their exact scores, and sums up their rows of V;
     (4) the scores, summed over the heads, are shared with the accumulators, and if all rows are in
-    use, a search downwards finds the row that the kv head's next command overwrites.
+    use, a search downwards finds the row that the kv head's next command overwrites. With
+    `accumulators` they are in a memory, and take a query's scores in rows / accumulators cycles.
 
     With `exact` of ``cells`` the scores of (3) are the array's, converted: code times unit.
     A code is 2^adc_shift scores. A PRESET writes a row of the prompt and starts its accumulation

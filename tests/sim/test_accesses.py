@@ -13,7 +13,7 @@ from sim.studies.compare.accesses import accesses, counted
 from sim.studies.compare.data import Shape, made
 from sim.studies.compare.designs import DESIGNS, PORTS, choose
 from sim.studies.compare.step import bytes_of, run_step
-from sim.synth.memories import access_pj
+from sim.synth.memories import LEAKAGE_NW, access_pj
 from tests.support.campaign import suite_takes
 
 MODULE = """\
@@ -122,5 +122,14 @@ def test_the_energy_of_an_access_is_the_table_s():
     for kilobytes, picojoules in ((8, 10), (32, 20), (1024, 100)):
         found = access_pj(kilobytes * 1024 // 8, 64, volts=0.9)
         assert found == pytest.approx(picojoules, rel=0.14)
+    # Macros that OpenROAD's scripts have for the library: a rise and a fall of the clock.
+    for rows, bits, picojoules in ((512, 64, 2 * 5.300), (2048, 39, 2 * 6.855)):
+        assert access_pj(rows, bits, volts=1.1) == pytest.approx(picojoules, rel=0.07)
     # VEDA's buffer of 256 KB, 256 bytes a cycle at 1 GHz, in mW; scaled to 28 nm.
     assert access_pj(1024, 2048, volts=0.9) * 28 / 45 == pytest.approx(148.82, rel=0.35)
+
+
+def test_leakage_of_a_bit_is_the_macros():
+    """Of 512 rows of 64 bits and 2048 of 39, in nW."""
+    for bits, nanowatts in ((512 * 64, 823_237), (2048 * 39, 1_876_600)):
+        assert pytest.approx(nanowatts, rel=0.04) == LEAKAGE_NW * bits

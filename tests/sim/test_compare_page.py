@@ -109,7 +109,8 @@ def test_what_is_missing_is_run_alone(result, tmp_path, run, monkeypatch):
     setting = Setting(Shape(d=64, n=512, heads=9, kv_heads=3), MEMORY, "1000")
     known = row(name, MEMORY, 0.003, 1600, 0.5) | {"source": setting.command(name, ())}
     known["data"] = "made"
-    study_of(result | {"rows": [known]}).write(tmp_path)
+    units = {"array": {"operation": "a sum"}}
+    study_of(result | {"rows": [known], "units": units}).write(tmp_path)
     ran = []
 
     def execute(tasks, **_):
@@ -120,8 +121,10 @@ def test_what_is_missing_is_run_alone(result, tmp_path, run, monkeypatch):
     line = f"compare --page {tmp_path} --missing --json --design {name}"
     status, out, _ = run(line)
     assert status == 0 and not ran
-    found = next(of for of in json.loads(out)["rows"] if of["design"] == name)
+    result = json.loads(out)
+    found = next(of for of in result["rows"] if of["design"] == name)
     assert found == {key: x for key, x in known.items() if not key.startswith("kl")}
+    assert result["units"] == units
     with pytest.raises(KeyError):  # nothing was measured
         run(f"{line} --n 511")
     assert [task.arguments[0] for task in ran] == [name]

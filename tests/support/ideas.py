@@ -62,6 +62,12 @@ IDEAS = {
             "(VALUE) & 0",
         ),
         Idea("evicts nothing", "row_manager", ASSIGNED.format("full"), "1'h0"),
+        Idea(
+            "evicts the first row",
+            "eviction_sense|accumulation_pass",
+            r"(?:(?<![\w.])(?P<to>lowest) <=|^  assign o__payload\[\d+:0\] =) (?P<value>[^;]+);",
+            "(VALUE) & 0",
+        ),
     ],
     "baseline.h2o_core": [
         Idea("evicts the oldest", "heavy_hitters", ASSIGNED.format("grown"), "(VALUE) & 0"),

@@ -113,7 +113,7 @@ def test_rows_to_evict(name):
 
 
 def test_every_quotient():
-    """Of up to three numbers of two bits, and of their greatest sums; of no numbers is any."""
+    """Of up to three numbers of two bits, up to their greatest sums."""
     dut, terms, bits = SerialDivision(3, 2), 3, 2
     wrong = []
 

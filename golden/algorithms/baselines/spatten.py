@@ -115,6 +115,10 @@ class SpAttenAttention(DecodeAttention):
     cascade, layer
         Shared by the layers of a sequence; without them it is a model of one layer.
 
+    whole, read
+        What the last block of queries read: whether a query read keys in all bits, ``bool[kv heads,
+        group, queries]``, and the values that it read, ``bool[kv heads, group, queries, tokens]``.
+
     Traffic is in bytes of the codes; extra bits of keys and values are read once for a group if any
     of its query heads needs them, and ``alone`` counts each head's.
     """
@@ -161,6 +165,7 @@ class SpAttenAttention(DecodeAttention):
         self._recent, self._prompt, self._scale = recent, prompt, scale
         self._cache = QuantisedCache(bits, calibration, headroom)
         self.row_bits = bits
+        self.whole, self.read = np.zeros((0, 0, 0), bool), np.zeros((0, 0, 0, 0), bool)
 
     @classmethod
     def for_layers(cls, parameters: Sequence[Mapping[str, Any]]) -> list[Self]:
@@ -255,6 +260,7 @@ class SpAttenAttention(DecodeAttention):
         most = 2 ** (self._value_bits - 1)
         rows = np.clip(np.rint(self._cache.v / step), -most, most - 1) * step
         rows = (rows * self._cache.v_scale[:, None, None]).astype(q.dtype)
+        self.whole, self.read = whole, read
         self._count(kept, whole, read, d)
         return ((p * read) @ rows[:, None]).reshape(q.shape), p.sum(axis=(0, 1))
 

@@ -13,7 +13,7 @@ from sim.drivers.run import load_trace
 from sim.studies.compare import logic
 from sim.studies.compare.command import MEMORY
 from sim.studies.compare.data import Shape, layer_data
-from sim.studies.compare.designs import choose, chosen_designs, require_known
+from sim.studies.compare.designs import ALGORITHMS, DESIGNS, choose, chosen_designs, require_known
 from sim.studies.compare.quality import Quality, qualities
 from sim.studies.compare.rows import Setting, ideal, measure
 
@@ -89,8 +89,11 @@ def case_of(
     """A case; the user's settings `sets` come after those of the quality."""
     names, left = chosen_designs(designs, shape)
     found = {}
+    without_banks = any(setting.cycles_at_peak(1) is None for setting in settings)
     for name in names:
         refusal = quality and quality.refusal(name)
+        if name in ALGORITHMS and without_banks:
+            refusal = "it has no core, and a memory without banks tells nothing of its reads"
         if refusal:
             left[name] = refusal
             continue
@@ -139,12 +142,12 @@ def run_all(tasks: list[Task], **execution) -> dict[str, Any]:
 
 def with_logic(cases: list[Case], result: dict[str, Any], **execution) -> dict[str, Any]:
     """A result of :func:`compare` with areas, and estimates of the energy of the logic."""
-    shapes = {case.shape.n: case.shape for case in cases}
     chosen = {
         setting.command(name, sets): (name, choose(name, case.shape, setting.channels, sets))
         for case in cases
         for setting in case.settings
         for name, sets in case.sets.items()
+        if name in DESIGNS
     }
     parts = {source: (name, of.parameters) for source, (name, of) in chosen.items()}
     tasks = logic.tasks(parts.values())
@@ -152,7 +155,6 @@ def with_logic(cases: list[Case], result: dict[str, Any], **execution) -> dict[s
     units = {}
     for (name, unit), task in zip(logic.UNITS.items(), tasks, strict=False):
         units[name] = done[repr(task.arguments)] | {"source": unit.command, "operation": unit.what}
-    prices = logic.Prices(units)
     areas = {repr(task.arguments[:1] + task.arguments[2:3]): task for task in tasks}
     rows = []
     for row in result["rows"]:
@@ -160,7 +162,18 @@ def with_logic(cases: list[Case], result: dict[str, Any], **execution) -> dict[s
             task = areas[repr(parts[row["source"]])]
             ((entry, _),) = done[repr(task.arguments)]
             row = row | logic.area_of(entry)
-            row["chip_pj"] = logic.energy_of(row, shapes[row["n"]], prices)
+        rows.append(row)
+    return with_prices(result | {"rows": rows}, units)
+
+
+def with_prices(result: dict[str, Any], units: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A result whose rows with an area have estimates of the chip's energy, by units' prices."""
+    prices, s = logic.Prices(units), result["settings"]
+    rows = []
+    for row in result["rows"]:
+        if "area_um2" in row:
+            shape = Shape(s["d"], row["n"], s["heads"], s["kv_heads"])
+            row = row | {"chip_pj": logic.energy_of(row, shape, prices)}
         rows.append(row)
     return result | {"rows": rows, "units": units}
 

@@ -16,7 +16,7 @@ def run_command(arguments) -> int:
     from golden.lm.commands import check_output
     from golden.studies.study import prepare
     from hw.parameters import ParameterError
-    from sim.studies.compare.cases import cases_of, compare, with_logic
+    from sim.studies.compare.cases import cases_of, compare, with_logic, with_prices
     from sim.studies.compare.page import kept, study_of
 
     if arguments.kept is not None:
@@ -26,15 +26,17 @@ def run_command(arguments) -> int:
     if arguments.missing and (arguments.page is None or arguments.trace is not None):
         # A row's command names a trace, but not what is in it.
         raise ParameterError("--missing needs --page and takes no --trace")
-    before = kept(arguments.page)["rows"] if arguments.missing else ()
+    before = kept(arguments.page) if arguments.missing else {}
     cases = cases_of(arguments)
     if arguments.output is not None:
         check_output(arguments.output)
     if arguments.page is not None:
         prepare(arguments.page)
-    result = compare(cases, before, **execution(arguments))
+    result = compare(cases, before.get("rows", ()), **execution(arguments))
     if arguments.logic:
         result = with_logic(cases, result, **execution(arguments))
+    elif "units" in before:
+        result = with_prices(result, before["units"])
     if arguments.page is not None:
         print(study_of(result).write(arguments.page), file=sys.stderr)
     text = json.dumps(result, indent=1)
@@ -47,6 +49,7 @@ def run_command(arguments) -> int:
 def describe(result: dict) -> None:
     """A table for people to read."""
     from sim.commands.terminal import print_table
+    from sim.studies.compare.designs import ALGORITHMS
     from sim.studies.compare.table import table_of
 
     s = result["settings"]
@@ -62,6 +65,8 @@ def describe(result: dict) -> None:
         where = f" at {of['n']} tokens" if len(s["n"]) > 1 else ""
         print(f"{of['design']}{where}: {of['why']}.")
     print("RTL, every output equal to its bit-exact model's. µJ: the DRAM's.")
+    if any(row["design"] in ALGORITHMS for row in result["rows"]):
+        print(f"{', '.join(ALGORITHMS)}: no core, the memory's time alone.")
     if "units" in result:
         print("Chip: 45 nm, logic mapped by hierarchy, and memories; energy without glitches and")
         print("wires, and with both, an estimate (docs/compare.md).")
@@ -135,14 +140,16 @@ def register(commands) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="block to compare; may be repeated (default: all)",
+        help="block to compare, or spatten, an algorithm without a core; may be repeated (default: "
+        "all)",
     )
     command.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="DESIGN.NAME=VALUE",
-        help="change a setting (kept, threshold, lanes, rows, top_k) or a parameter of a design; "
+        help="change a setting (kept, threshold, lanes, rows, top_k; spatten: keep, values) or a "
+        "parameter of a design; "
         "may be repeated",
     )
     command.add_argument(

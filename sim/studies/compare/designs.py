@@ -1,11 +1,11 @@
-"""Designs that are compared, and the settings that decide what each of them reads."""
+"""Designs and algorithms that are compared, and settings that decide what each of them reads."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from hw.parameters import ParameterError, Parameters, require, require_one_of
-from sim.studies.compare import decode_cores, paper_cores
+from sim.studies.compare import algorithms, decode_cores, paper_cores
 from sim.studies.compare.data import LayerData, Shape
 from sim.studies.compare.step import LayerStep
 
@@ -13,6 +13,20 @@ TSURU_TOKENS = 4096
 """The core's largest capacity."""
 PORTS = 8
 """Lanes of Token-Picker's core on memories without channels."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """An algorithm without a core.
+
+    knobs
+        As those of a design.
+    moves
+        Function of the shape, its data and the knobs: what a layer's step moves.
+    """
+
+    knobs: Callable[[Shape, int], dict[str, Any]]
+    moves: Callable[[Shape, LayerData, dict[str, Any]], algorithms.Moves]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,27 +89,35 @@ DESIGNS = {
     ),
 }
 
+ALGORITHMS = {
+    # A workload that its authors released.
+    "spatten": Algorithm(lambda shape, channels: {"keep": 0.5, "values": 0.3}, algorithms.spatten)
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """A design with its settings."""
+    """A design with its settings, or an algorithm, which has no parameters."""
 
     name: str
     knobs: dict[str, Any]
-    parameters: Parameters
+    parameters: Parameters | None
 
     def step(self, shape: Shape, data: LayerData) -> LayerStep:
         return DESIGNS[self.name].step(self.parameters, shape, data, self.knobs)
 
+    def moves(self, shape: Shape, data: LayerData) -> algorithms.Moves:
+        return ALGORITHMS[self.name].moves(shape, data, self.knobs)
+
 
 def choose(name: str, shape: Shape, channels: int, settings: Sequence[str]) -> Chosen:
-    """A design, with the settings ``DESIGN.x=value`` that are its own.
+    """A design or an algorithm, with the settings ``DESIGN.x=value`` that are its own.
 
     :raises ParameterError: for a setting that it has not, or that does not fit.
     """
     own = [s.removeprefix(f"{name}.") for s in settings if s.startswith(f"{name}.")]
-    compared = DESIGNS[name]
-    knobs, rest = compared.knobs(shape, channels), []
+    of = DESIGNS.get(name) or ALGORITHMS[name]
+    knobs, rest = of.knobs(shape, channels), []
     for setting in own:
         key, _, text = setting.partition("=")
         if key not in knobs:
@@ -108,8 +130,10 @@ def choose(name: str, shape: Shape, channels: int, settings: Sequence[str]) -> C
             word = "whole number" if kind is int else "number"
             raise ParameterError(f"{key} of {name} must be a {word}, not {text}") from None
     check(name, knobs, shape, channels)
-    parameters = compared.parameters(shape, knobs).replace_from_text(rest)
-    return Chosen(name, knobs, parameters)
+    if isinstance(of, Algorithm):
+        require(not rest, f"a setting of {name} must be one of {', '.join(knobs)}", rest)
+        return Chosen(name, knobs, None)
+    return Chosen(name, knobs, of.parameters(shape, knobs).replace_from_text(rest))
 
 
 def check(name: str, knobs: dict[str, Any], shape: Shape, channels: int) -> None:
@@ -122,6 +146,12 @@ def check(name: str, knobs: dict[str, Any], shape: Shape, channels: int) -> None
     if "threshold" in knobs:
         fits = 0 <= knobs["threshold"] < 1
         require(fits, f"threshold of {name} must be from 0 and below 1", knobs["threshold"])
+    if "keep" in knobs:
+        rule = f"keep of {name} must be above 2/7, where the last layer keeps none, and at most 1"
+        require(2 / 7 < knobs["keep"] <= 1, rule, knobs["keep"])
+    if "values" in knobs:
+        rule = f"values of {name} must be above 0 and at most 1"
+        require(0 < knobs["values"] <= 1, rule, knobs["values"])
     if "lanes" in knobs:
         lanes = knobs["lanes"]
         power = lanes >= 1 and lanes & (lanes - 1) == 0 and lanes <= channels
@@ -130,23 +160,24 @@ def check(name: str, knobs: dict[str, Any], shape: Shape, channels: int) -> None
 
 
 def chosen_designs(names: Sequence[str], shape: Shape) -> tuple[list[str], dict[str, str]]:
-    """The designs to run, and why others are left out; all designs if none is named.
+    """What to run, and why the rest is left out; all designs and algorithms if none is named.
 
     :raises ParameterError: if there is no such design.
     """
     for name in names:
-        require_one_of("design", name, [*DESIGNS])
+        require_one_of("design", name, [*DESIGNS, *ALGORITHMS])
     left = {
         name: f"not built for n above {compared.most} unless it is named by --design"
         for name, compared in DESIGNS.items()
         if not names and shape.n > compared.most
     }
-    return [name for name in names or DESIGNS if name not in left], left
+    return [name for name in names or [*DESIGNS, *ALGORITHMS] if name not in left], left
 
 
 def require_known(settings: Sequence[str]) -> None:
     """:raises ParameterError: for a setting of no design."""
     for setting in settings:
         name, _, value = setting.partition("=")
-        known = any(name.startswith(f"{design}.") for design in DESIGNS) and bool(value)
+        designs = [*DESIGNS, *ALGORITHMS]
+        known = any(name.startswith(f"{design}.") for design in designs) and bool(value)
         require(known, "a setting must have the form DESIGN.NAME=VALUE", setting)

@@ -3,11 +3,11 @@
 Each design is mapped by hierarchy, at its own parameters: area, flip-flops, bits of memory. Its
 energy is an estimate of five parts. *Arithmetic* is priced by operations: each unit of UNITS runs
 its testbench on its mapped netlist, on real data, and costs the same in a core for each beat, in
-proportion to the elements of a head. *Clock pins* are of all flip-flops in every cycle of the step,
-*leakage* of the whole area for its time, *memories* of each access to a memory on the chip that was
-counted in the step. *Wires* are WIRES of toggles and clock pins. Left out: arithmetic without a
-unit here (the shell around a core's array, tables, LAD's other arithmetic), the clock tree's
-buffers, leakage of memories.
+proportion to the elements of a head. *Clock* is the pins of all flip-flops in every cycle of the
+step, and the buffers of a tree to them, *leakage* that of the whole area and of the memories' bits
+for its time, *memories* each access to a memory on the chip that was counted in the step. *Wires*
+are WIRES of toggles and clock. Left out: arithmetic without a unit here (the shell around a core's
+array, tables, LAD's other arithmetic).
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from typing import Any
 from sim.core.jobs.executor import Task
 from sim.studies.compare.data import SMOLLM2_D, Shape
 from sim.studies.veda_area import BIT_UM2
-from sim.synth.memories import access_pj
+from sim.synth.memories import LEAKAGE_NW, access_pj
 
 SOURCES = ("hw", "golden", "sim/synth", "sim/checks/gate_run.py", "sim/testbenches")
 """Files that decide areas and energies."""
@@ -28,6 +28,9 @@ RUNS = 4
 WIRES = {"arithmetic": 0.24, "arithmetic_glitches": 0.24, "clock": 0.08}
 """What wires between close neighbours, 0.18 fF/µm, add to the parts, at most of what was measured
 with placed cells of three blocks (docs/measured.md, "Wires"); at least is nothing."""
+BUFFER_FJ, FAN_OUT = 12.3, 20
+"""A buffer of the clock tree in a cycle, and pins or buffers behind each: what CLKBUF_X3 takes for
+both edges at such a load, and its pin."""
 PICO = 1e-3
 """pJ of a fJ."""
 
@@ -176,8 +179,8 @@ class Prices:
 
     @property
     def clock(self) -> float:
-        """pJ of a flip-flop's clock pin in a cycle."""
-        return self._mean("clock_fj", "flipflops") * PICO
+        """pJ of a flip-flop's clock pin in a cycle, and of its share of the tree."""
+        return (self._mean("clock_fj", "flipflops") + BUFFER_FJ / (FAN_OUT - 1)) * PICO
 
     @property
     def leakage(self) -> float:
@@ -205,16 +208,17 @@ def memories_of(row: Mapping[str, Any]) -> float:
 
 
 def energy_of(row: Mapping[str, Any], shape: Shape, prices: Prices) -> dict[str, float]:
-    """pJ of a step's logic by part, from a row with its area."""
+    """pJ of a step on the chip by part, from a row with its area."""
     settled = glitches = 0.0
     for unit, count in operations(row, shape).items():
         each = prices.operation(unit, shape.d)
         settled, glitches = settled + count * each[0], glitches + count * each[1]
+    leaks = prices.leakage * row["area_um2"] + LEAKAGE_NW * row["memory_bits"] / 1000  # µW
     parts = {
         "arithmetic": settled,
         "arithmetic_glitches": glitches,
         "clock": prices.clock * row["flipflops"] * row["cycles"],
-        "leakage": prices.leakage * row["area_um2"] * row["seconds"] * 1e6,
+        "leakage": leaks * row["seconds"] * 1e6,
         "memories": memories_of(row),
     }
     parts["wires"] = sum(share * parts[name] for name, share in WIRES.items())

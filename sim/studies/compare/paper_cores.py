@@ -73,12 +73,13 @@ def topick_step(p: TopickCoreParameters, shape: Shape, data: LayerData, knobs: d
 
 
 def unicaim_parameters(shape: Shape, knobs: dict[str, Any]) -> UnicaimCoreParameters:
-    """A serial array, whose rows are in a memory of the core."""
+    """A serial array, whose rows are in a memory of the core, as their accumulations are."""
     parallel = UnicaimCoreParameters.parallel
     rows = max(2 * parallel, knobs["rows"] // parallel * parallel)
     return UnicaimCoreParameters(
         array="serial",
         query_bits=3,
+        accumulators=parallel,
         rows=rows,
         d=shape.d,
         kv_heads=shape.kv_heads,

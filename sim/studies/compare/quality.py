@@ -55,6 +55,10 @@ def _selected(parameters: dict[str, str], share: float) -> dict[str, str]:
     return {"rows": f"{int(rows * share) - 1}", "top_k": f"{top_k}"}
 
 
+def _spatten(parameters: dict[str, str], share: float) -> dict[str, str]:
+    return {name: parameters[name] for name in ("keep", "values")}
+
+
 POLICIES = {
     "baseline.h2o_core": Policy("H2O", _kept),
     "veda.veda_core": Policy("VEDA, first 32 kept", _kept),
@@ -62,6 +66,7 @@ POLICIES = {
     "tsuru.tsuru_core": Policy("sixth design", _threshold),
     "unicaim.unicaim_core": Policy("UniCAIM, no token evicted", _selected),
     "lad.lad_tile": Policy("LAD", _lad),
+    "spatten": Policy("SpAtten, all values", _spatten),
 }
 
 

@@ -13,8 +13,8 @@ from hw.parameters import ParameterError, require
 from sim.core import payload
 from sim.core.dram.timing import DramTiming, DramUse, drams_of, parse_timing
 from sim.core.memory import FASTEST, MemoryTiming
-from sim.studies.compare.data import Shape, layer_data
-from sim.studies.compare.designs import PORTS, Chosen, choose
+from sim.studies.compare.data import LayerData, Shape, layer_data
+from sim.studies.compare.designs import ALGORITHMS, PORTS, Chosen, choose
 from sim.studies.compare.step import LayerStep, Ran, bytes_of, run_step
 
 BOUND = 0.8
@@ -100,8 +100,8 @@ def ideal(setting: Setting) -> dict[str, Any] | None:
     if cycles is None:
         return None
     row = 2 * shape.kv_heads * shape.d
-    moved = {"k_read": row * shape.n, "v_read": row * shape.n}
-    moved |= {"k_written": row, "v_written": row}
+    count = {"k_read": row * shape.n, "v_read": row * shape.n}
+    count |= {"k_written": row, "v_written": row}
     return {
         "design": IDEAL,
         "n": shape.n,
@@ -111,7 +111,7 @@ def ideal(setting: Setting) -> dict[str, Any] | None:
         "cycles_ideal_port": None,
         "cycles_at_peak": cycles,
         "seconds": setting.seconds(cycles),
-        "bytes": moved,
+        "bytes": count,
         "activations": None,
         "energy_pj": None,
         "share_of_peak": 1.0,
@@ -121,12 +121,14 @@ def ideal(setting: Setting) -> dict[str, Any] | None:
 
 
 def measure(name: str, settings: Sequence[Setting], sets: Sequence[str]) -> list[dict[str, Any]]:
-    """A design's rows at one shape, on one memory after another.
+    """A design's or an algorithm's rows at one shape, on one memory after another.
 
     :raises ToolError: if the RTL differs from the bit-exact model.
     """
     shape, trace = settings[0].shape, settings[0].trace
     data = layer_data(shape, None if trace is None else Path(trace))
+    if name in ALGORITHMS:
+        return [moved(name, setting, sets, data) for setting in settings]
     steps: list[tuple[Chosen, LayerStep, Ran]] = []
     rows = []
     for setting in settings:
@@ -142,17 +144,45 @@ def measure(name: str, settings: Sequence[Setting], sets: Sequence[str]) -> list
         row = figures_of(step, setting, ran, fastest.cycles)
         cpu_s = round(time.process_time() - began, 1)
         source = {"source": setting.command(name, sets)}
-        parameters = {"parameters": dataclasses.asdict(chosen.parameters)}
+        parameters = {"parameters": dataclasses.asdict(step.design.parameters)}
         more = {"data": data.about, "cpu_s": cpu_s}
         rows.append({"design": name} | row | source | parameters | more)
     return rows
 
 
+def moved(name: str, setting: Setting, sets: Sequence[str], data: LayerData) -> dict[str, Any]:
+    """An algorithm's row on a DRAM."""
+    timing = setting.timing
+    assert isinstance(timing, DramTiming)
+    moves = choose(name, setting.shape, setting.channels, sets).moves(setting.shape, data)
+    use = moves.through(timing)
+    per_cycle, per_clock = timing.ratio
+    cycles = -(-use.clocks * per_clock // per_cycle)
+    peak = setting.cycles_at_peak(sum(moves.bytes.values()))
+    assert peak is not None
+    return {
+        "design": name,
+        "n": setting.shape.n,
+        "memory": setting.memory,
+        "knob": moves.knob,
+        "cycles": cycles,
+        "cycles_ideal_port": None,
+        "cycles_at_peak": peak,
+        "seconds": setting.seconds(cycles),
+        "bytes": moves.bytes,
+        **dram_figures([use]),
+        "share_of_peak": round(peak / cycles, 4),
+        "limit": limit_of(cycles, 0, peak),
+        "source": setting.command(name, sets),
+        "data": data.about,
+    }
+
+
 def figures_of(step: LayerStep, setting: Setting, ran: Ran, fastest: int) -> dict[str, Any]:
     """What a step's run on a memory gives; `fastest` are its cycles on the ideal port."""
     outcome = ran.outcome
-    moved = bytes_of(step, outcome)
-    peak = setting.cycles_at_peak(sum(moved.values()))
+    count = bytes_of(step, outcome)
+    peak = setting.cycles_at_peak(sum(count.values()))
     return {
         "n": setting.shape.n,
         "memory": setting.memory,
@@ -161,7 +191,7 @@ def figures_of(step: LayerStep, setting: Setting, ran: Ran, fastest: int) -> dic
         "cycles_ideal_port": fastest,
         "cycles_at_peak": peak,
         "seconds": setting.seconds(outcome.cycles),
-        "bytes": moved,
+        "bytes": count,
         **dram_figures(drams_of(outcome.memories)),
         "share_of_peak": None if peak is None else round(peak / outcome.cycles, 4),
         "limit": limit_of(outcome.cycles, fastest, peak),
