@@ -8,14 +8,17 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, enum
 from amaranth.lib.memory import Memory
 
-from hw.catalogue import blocks
+from hw.catalogue import blocks, find
 from hw.component import Component
 from hw.emit.export import to_rtlil, to_verilog
 from hw.emit.verilog import readable
 from hw.emit.verilog_body import wrapped
 from hw.emit.verilog_expression import Shapes, UnknownText, inlined, parse, written
+from hw.emit.verilog_passes import readable_body
 from hw.emit.verilog_process import merge, parse_statements, printed, without_empty
 from hw.ports import Ports, stream_in, stream_out
+from sim.core.tools import ToolError
+from tests.support.hw import same_hardware
 from tests.support.hw.same_hardware import assert_same_hardware
 
 SHAPES = Shapes(
@@ -242,3 +245,24 @@ def test_the_hardware_stays_the_same():
 def test_the_hardware_of_every_block_stays_the_same(block):
     component = block.create(block.parameters_class.preset("first"))
     assert_same_hardware(to_rtlil(component, "top"))
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    ("line", "wrong"), [(r"a_fraction\} \* ", "b_fraction} * "), (r" \* ", " + ")]
+)
+def test_a_product_of_other_operands_is_found(line, wrong, monkeypatch):
+    """Although the proof is of another function of the operands."""
+    changed = []
+
+    def faulty(body):
+        lines = readable_body(body)
+        changed.extend(re.search(line, text) for text in lines if re.search(line, text))
+        return [re.sub(line, wrong, text) for text in lines]
+
+    monkeypatch.setattr(same_hardware, "readable_body", faulty)
+    block = find("arith.divide")
+    component = block.create(block.parameters_class.preset("first"))
+    with pytest.raises(ToolError, match="could not prove the texts equivalent: Found"):
+        assert_same_hardware(to_rtlil(component, "top"))
+    assert len(changed) == 1

@@ -41,7 +41,7 @@ equiv_make gold gate both; cd both; opt_clean; equiv_simple; equiv_status -asser
 def assert_same_hardware(rtlil: str) -> None:
     """Each module, as Yosys writes it and as it is after all changes, is proved equivalent.
 
-    Registers correspond by their names, and so do sub-blocks, of which only the ports count. A
+    Wires correspond by their names, and so do sub-blocks, of which only the ports count. A
     product may be any function of its operands: the proof is for one of them, and no other.
 
     :raises ToolError: if a bit of a port, register or sub-block's input differs, or may.
@@ -49,22 +49,45 @@ def assert_same_hardware(rtlil: str) -> None:
     modules = [module for module in plain(yosys_verilog(rtlil)) if "\nendmodule" in module]
     inputs = inputs_of("".join(modules))
     after: list[str] = []
-    scripts = [READ.format(side="before"), "design -reset", READ.format(side="after")]
+    names: dict[str, dict[str, str]] = {}
     for module in modules:
         name = re.search(r"^module (\w+)", module, re.M)
         assert name
-        registers = re.findall(r"^  (?:output )?reg (?:signed )?(?:\[\d+:0\] )?(\w+)", module, re.M)
-        words = set(re.findall(r"\w+", module))
         body = Body(module, inputs)
         lines = [*map(wrapped, readable_body(body))]
         after.append(body.head + "\n".join(lines) + "\n" + body.tail)
-        changed = {old: new for old, new in body.names.items() if old in registers and old != new}
-        names = "cd gold; "
-        for old, new in changed.items():  # the new name may be that of a wire, which goes
-            names += f"rename {new} {new}_before; " * (new in words) + f"rename {old} {new}; "
-        scripts.append(COMPARE.format(module=name[1], names=f"{names}cd; " * bool(changed)))
+        names[name[1]] = {old: new for old, new in body.names.items() if old != new}
     with tempfile.TemporaryDirectory(prefix="same_hardware_") as folder:
         Path(folder, "before.v").write_text("".join(modules))
         Path(folder, "after.v").write_text("".join(after))
         Path(folder, "operators.v").write_text(OPERATORS)
-        yosys.yosys(["\n".join(scripts)], Path(folder), "prove the texts equivalent")
+        read = [READ.format(side="before"), "design -reset", READ.format(side="after")]
+        yosys.yosys(["\n".join(read)], Path(folder), "read the texts")
+        widths = [_widths(Path(folder, f"{side}.il").read_text()) for side in ("before", "after")]
+        compare = [
+            COMPARE.format(module=name, names=_renamed(changed, *(of[name] for of in widths)))
+            for name, changed in names.items()
+        ]
+        yosys.yosys(["\n".join(compare)], Path(folder), "prove the texts equivalent")
+
+
+def _widths(rtlil: str) -> dict[str, dict[str, int]]:
+    """Widths of each module's wires other than its ports."""
+    found = {}
+    for name, module in re.findall(r"^module \\(\S+)\n(.*?)^end$", rtlil, re.M | re.S):
+        wires = re.findall(r"^  wire (?:width (\d+) )?(?:signed )?\\(\w+)$", module, re.M)
+        found[name] = {wire: int(width or 1) for width, wire in wires}
+    return found
+
+
+def _renamed(changed: dict[str, str], before: dict[str, int], after: dict[str, int]) -> str:
+    """Commands that give wires their new names, where both texts have them."""
+    pairs: dict[str, str] = {}
+    for old, new in changed.items():
+        if before.get(old, 0) == after.get(new, -1) and new not in pairs.values():
+            pairs[old] = new
+    # A new name may be that of another wire, which makes room for it.
+    aside = "".join(f"rename {new} {new}_aside; " for new in pairs.values() if new in before)
+    names = {old: f"{old}_aside" if old in pairs.values() else old for old in pairs}
+    renamed = "".join(f"rename {names[old]} {new}; " for old, new in pairs.items())
+    return f"cd gold; {aside}{renamed}cd; " if pairs else ""
