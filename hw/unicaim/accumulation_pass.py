@@ -57,7 +57,8 @@ class AccumulationPass(Component[UnicaimCoreParameters]):
         stages: list[Value] = [flags]
         words: list[Value] = [self.word]
         for number in range(1, STAGES):
-            flag, word = Signal(4, name=f"flags_{number}"), Signal.like(self.word)
+            flag = Signal(4, name=f"flags_{number}")
+            word = Signal.like(self.word, name=f"word_{number}")
             m.d.sync += [flag.eq(stages[-1]), word.eq(words[-1])]
             stages.append(flag)
             words.append(word)

@@ -82,8 +82,6 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
         ]
         if p.kv_heads > 1:
             m.d.comb += self.evict.payload.context.eq(job.context)
-        waited = Signal(range(STAGES))
-        ended = Signal()  # the pass was of a group's last query, or of none
         with m.FSM():
             with m.State("START"):
                 m.d.comb += begins.eq(self.jobs.valid)
@@ -111,25 +109,7 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
                 self._next(m, "SCAN")
                 with m.If((job.op == CommandOp.STEP) & job.shares):
                     m.next = "SHARE"
-            with m.State("SHARE"):
-                # A query's scores stay where they are until the last word has been taken.
-                m.d.comb += [sweep.valid.eq(self.values.valid), self.values.ready.eq(last_word)]
-                m.d.sync += [ended.eq(self.values.payload.last), waited.eq(0)]
-                with m.If(self.values.valid & last_word):
-                    m.next = "WAIT"
-            with m.State("SCAN"):
-                m.d.comb += [sweep.valid.eq(1), sweep.scans.eq(1)]
-                m.d.sync += [ended.eq(1), waited.eq(0)]
-                with m.If(last_word):
-                    m.next = "WAIT"
-            with m.State("WAIT"):
-                m.d.sync += waited.eq(waited + 1)
-                m.d.comb += [head.new_total.eq(sweep.total), head.new_rows.eq(head.rows)]
-                with m.If(waited == STAGES - 1):
-                    m.next = "SHARE"
-                    with m.If(ended):
-                        m.d.comb += head.set.eq(1)
-                        self._next(m, "FOUND")
+            self._passes(m, sweep, head, last_word)
             # The job is done only when the row manager has the row, as the next job takes it.
             with m.State("FOUND"):
                 m.d.comb += self.evict.valid.eq(1)
@@ -139,6 +119,32 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
                 m.d.comb += self.jobs.ready.eq(1)
                 m.next = "START"
         return m
+
+    def _passes(
+        self, m: Module, sweep: AccumulationPass, head: HeadState, last_word: Signal
+    ) -> None:
+        """States of passes, of each query or of none, and of the cycles until their results."""
+        waited = Signal(range(STAGES))
+        ended = Signal()  # the pass was of a group's last query, or of none
+        with m.State("SHARE"):
+            # A query's scores stay where they are until the last word has been taken.
+            m.d.comb += [sweep.valid.eq(self.values.valid), self.values.ready.eq(last_word)]
+            m.d.sync += [ended.eq(self.values.payload.last), waited.eq(0)]
+            with m.If(self.values.valid & last_word):
+                m.next = "WAIT"
+        with m.State("SCAN"):
+            m.d.comb += [sweep.valid.eq(1), sweep.scans.eq(1)]
+            m.d.sync += [ended.eq(1), waited.eq(0)]
+            with m.If(last_word):
+                m.next = "WAIT"
+        with m.State("WAIT"):
+            m.d.sync += waited.eq(waited + 1)
+            m.d.comb += [head.new_total.eq(sweep.total), head.new_rows.eq(head.rows)]
+            with m.If(waited == STAGES - 1):
+                m.next = "SHARE"
+                with m.If(ended):
+                    m.d.comb += head.set.eq(1)
+                    self._next(m, "FOUND")
 
     def _next(self, m: Module, if_full: str) -> None:
         """The job is done, but where all rows are in use one is to be found."""
@@ -151,8 +157,15 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
         p, context = self.parameters, self.jobs.payload.context
         totals = Array(Signal(p.accumulation_total, name=f"total_{n}") for n in range(p.kv_heads))
         counts = Array(Signal(range(p.rows + 1), name=f"count_{n}") for n in range(p.kv_heads))
-        total, count = Signal(p.accumulation_total), Signal(range(p.rows + 1))
-        head = HeadState(total, count, Signal.like(total), Signal.like(count), Signal())
+        total = Signal(p.accumulation_total)
+        count = Signal(range(p.rows + 1))
+        head = HeadState(
+            total,
+            count,
+            new_total=Signal.like(total, name="new_total"),
+            new_rows=Signal.like(count, name="new_rows"),
+            set=Signal(name="set_head"),
+        )
         m.d.comb += [total.eq(totals[context]), count.eq(counts[context])]
         for number in range(p.kv_heads):
             with m.If(head.set & (context == number)):
@@ -180,7 +193,8 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
         row, lane_bits = Value.cast(job.row), (lanes - 1).bit_length()
         lane, row_word = row[:lane_bits], row[lane_bits:]
         scores = Value.cast(self.values.payload.values)
-        word, write_word = Signal(range(p.words)), Signal(range(p.words))
+        word = Signal(range(p.words))
+        write_word = Signal(range(p.words))
         with m.If(sweep.valid):
             m.d.sync += word.eq(Mux(last, 0, word + 1))
         m.d.comb += [

@@ -133,7 +133,7 @@ def test_parameters_of_a_model(model):
         ("--set kv_heads=1", "kv_heads must be at least 2, not 1"),
         ("--set group=1", "group must be at least 2, not 1"),
         ("--set d=4", "d must be at least the head size, 8, not 4"),
-        ("--set rows=12", "rows must be at least the capacity, 16, not 12"),
+        ("--set rows=12 --set accumulators=4", "rows must be at least the capacity, 16, not 12"),
         ("--set rows=24", "capacity must be the core's rows, 24, not 16"),
         ("--capacity 8", "capacity must be the core's rows, 16, not 8"),
     ],
