@@ -1,13 +1,16 @@
 """A pass over all accumulations of a kv head, a word of them a cycle."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
-from amaranth.lib import memory
+from amaranth.lib import data, memory
 
 from hw.arith.bits.carry_save import add_rows
 from hw.arith.datapath import Registers
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
 from hw.unicaim.core_parameters import STAGES, UnicaimCoreParameters
+
+FLAGS = data.StructLayout({"valid": 1, "moves": 1, "scans": 1, "adds": 1})
+"""What accompanies a word: it is one, as the ports have it, and it adds to an earlier sum."""
 
 
 class AccumulationPass(Component[UnicaimCoreParameters]):
@@ -52,15 +55,18 @@ class AccumulationPass(Component[UnicaimCoreParameters]):
         begun = Signal()  # a query of this group has been summed
         with m.If(self.valid & ~self.scans & (self.word == p.words - 1)):
             m.d.sync += begun.eq(~self.moves)
-        # A word's flags and number accompany it.
-        flags = Cat(self.valid, self.moves & ~self.scans, self.scans, begun)
-        stages: list[Value] = [flags]
+        # A word's flags and number accompany it through the stages.
+        flags = [Signal(FLAGS, name=f"flags_{number}") for number in range(STAGES)]
         words: list[Value] = [self.word]
+        m.d.comb += [
+            flags[0].valid.eq(self.valid),
+            flags[0].moves.eq(self.moves & ~self.scans),
+            flags[0].scans.eq(self.scans),
+            flags[0].adds.eq(begun),
+        ]
         for number in range(1, STAGES):
-            flag = Signal(4, name=f"flags_{number}")
             word = Signal.like(self.word, name=f"word_{number}")
-            m.d.sync += [flag.eq(stages[-1]), word.eq(words[-1])]
-            stages.append(flag)
+            m.d.sync += [flags[number].eq(flags[number - 1]), word.eq(words[-1])]
             words.append(word)
 
         shape = unsigned(lanes * sum_bits)
@@ -74,17 +80,18 @@ class AccumulationPass(Component[UnicaimCoreParameters]):
         for lane in range(lanes):
             score = scores.word_select(lane, p.score_bits).as_signed()
             earlier = read.data.word_select(lane, sum_bits).as_signed()
-            summed_now.append((score + Mux(stages[1][3], earlier, 0))[:sum_bits])
+            summed_now.append((score + Mux(flags[1].adds, earlier, 0))[:sum_bits])
             at = before.word_select(lane, width)
             target = summed.word_select(lane, sum_bits)
-            moved_now.append(Mux(stages[2][2], at, self._shared(m, lane, at, target)))
+            moved_now.append(Mux(flags[2].scans, at, self._shared(m, lane, at, target)))
         m.d.comb += [
             read.en.eq(self.valid),
             read.addr.eq(self.word),
             write.addr.eq(words[2]),
             write.data.eq(summed),
-            write.en.eq(stages[2][0] & ~stages[2][1] & ~stages[2][2]),
-            self.store.eq(stages[3][0] & stages[3][1]),
+            # A group's last sum moves the accumulations at once and is not needed again.
+            write.en.eq(flags[2].valid & ~flags[2].moves & ~flags[2].scans),
+            self.store.eq(flags[3].valid & flags[3].moves),
             self.stored_word.eq(words[3]),
             self.stored.eq(moved),
         ]
@@ -95,7 +102,7 @@ class AccumulationPass(Component[UnicaimCoreParameters]):
             moved.eq(Cat(moved_now)),
         ]
         rows = [moved.word_select(lane, width) for lane in range(lanes)]
-        self._reduce(m, rows, words[3], stages[4][0], words[4])
+        self._reduce(m, rows, words[3], flags[4].valid, words[4])
         return m
 
     def _shared(self, m: Module, lane: int, held: Value, value: Value) -> Signal:
@@ -120,6 +127,7 @@ class AccumulationPass(Component[UnicaimCoreParameters]):
         p = self.parameters
         lanes = len(rows)
         lane_bits = (lanes - 1).bit_length()
+        # Rows from `used` on hold what an earlier sequence left there.
         in_use = [Cat(Const(lane, lane_bits), word) < self.used for lane in range(lanes)]
         part = Signal(range(lanes * ((1 << p.accumulator.width) - 1) + 1), reset_less=True)
         terms = [row & use.replicate(len(row)) for use, row in zip(in_use, rows, strict=True)]
@@ -140,6 +148,7 @@ class AccumulationPass(Component[UnicaimCoreParameters]):
         first = word_after == 0
         with m.If(valid):
             m.d.sync += self.total.eq(part + Mux(first, 0, self.total))
+            # Strictly below: of equal ones the first stays, as in the search over bit planes.
             with m.If(first | (of_word < least)):
                 m.d.sync += [least.eq(of_word), self.lowest.eq(Cat(of_lane, word_after))]
 

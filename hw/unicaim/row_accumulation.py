@@ -20,12 +20,7 @@ class RowAccumulation(Component[UnicaimCoreParameters]):
     """
 
     def ports(self) -> Ports:
-        p = self.parameters
-        return {
-            "jobs": stream_in(accumulation_layout(p), "Accepted when they are done."),
-            "values": stream_in(p.group_sum.input_layout, "Scores of a step's heads."),
-            "evict": stream_out(p.manager.evict_layout),
-        }
+        return accumulation_ports(self.parameters)
 
     def elaborate(self, platform):
         m = Module()
@@ -94,6 +89,15 @@ class RowAccumulation(Component[UnicaimCoreParameters]):
                 m.d.comb += self.jobs.ready.eq(1)
                 m.next = "START"
         return m
+
+
+def accumulation_ports(p: UnicaimCoreParameters) -> Ports:
+    """Ports of both kinds of accumulation: from registers, and from a memory."""
+    return {
+        "jobs": stream_in(accumulation_layout(p), "Accepted when they are done."),
+        "values": stream_in(p.group_sum.input_layout, "Scores of a step's heads."),
+        "evict": stream_out(p.manager.evict_layout),
+    }
 
 
 def accumulation_layout(p: UnicaimCoreParameters) -> data.StructLayout:

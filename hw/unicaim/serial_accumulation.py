@@ -6,10 +6,10 @@ from amaranth.hdl import Array, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import memory
 
 from hw.component import Component
-from hw.ports import Ports, stream_in, stream_out
+from hw.ports import Ports
 from hw.unicaim.accumulation_pass import AccumulationPass
 from hw.unicaim.core_parameters import STAGES, CommandOp, UnicaimCoreParameters
-from hw.unicaim.row_accumulation import accumulation_layout
+from hw.unicaim.row_accumulation import accumulation_ports
 from hw.unicaim.serial_division import SerialDivision
 
 
@@ -47,12 +47,7 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
     """
 
     def ports(self) -> Ports:
-        p = self.parameters
-        return {
-            "jobs": stream_in(accumulation_layout(p), "Accepted when they are done."),
-            "values": stream_in(p.group_sum.input_layout, "Scores of a step's heads."),
-            "evict": stream_out(p.manager.evict_layout),
-        }
+        return accumulation_ports(self.parameters)
 
     def elaborate(self, platform):
         m = Module()
@@ -71,6 +66,7 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
         rest_now = Signal.like(head.total)
         rest = Signal.like(head.total, reset_less=True)
         others = Signal.like(head.rows, reset_less=True)
+        # The prompt's rows start from 0, and so does a row that is alone.
         of_mean = (job.op == CommandOp.STEP) if p.start == "mean" else Const(0)
         m.d.comb += [
             rest_now.eq(head.total - Mux(in_use, old, 0)),
@@ -91,6 +87,7 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
                         m.d.comb += head.set.eq(1)  # to 0
                         m.next = "DONE"
             with m.State("TAKE"):
+                # The row's word has been read; what is left is the others' sum.
                 m.d.comb += mean.start.eq(1)
                 m.d.sync += [rest.eq(rest_now), others.eq(head.rows - in_use)]
                 m.next = "STORE"
@@ -100,6 +97,7 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
                 with m.If(mean.last):
                     m.next = "STORE"
             with m.State("STORE"):
+                # The new row takes part in this step's sharing, so it is written before.
                 m.d.comb += [
                     starting.eq(1),
                     head.set.eq(1),
@@ -133,11 +131,13 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
             with m.If(self.values.valid & last_word):
                 m.next = "WAIT"
         with m.State("SCAN"):
+            # No query has left the lowest row, as in a step without heads or a prompt's row.
             m.d.comb += [sweep.valid.eq(1), sweep.scans.eq(1)]
             m.d.sync += [ended.eq(1), waited.eq(0)]
             with m.If(last_word):
                 m.next = "WAIT"
         with m.State("WAIT"):
+            # The next pass reads what this one still writes, so it may not begin sooner.
             m.d.sync += waited.eq(waited + 1)
             m.d.comb += [head.new_total.eq(sweep.total), head.new_rows.eq(head.rows)]
             with m.If(waited == STAGES - 1):
@@ -203,8 +203,10 @@ class SerialAccumulation(Component[UnicaimCoreParameters]):
             sweep.scores.eq(scores.word_select(word, lanes * p.score_bits)),
             sweep.moves.eq(self.values.payload.last),
             sweep.held.eq(read.data),
+            # An access costs energy, so only words that are needed are read.
             read.en.eq(sweep.valid | begins),
             read.addr.eq(job.context * p.words + Mux(sweep.valid, word, row_word)),
+            # A row starts only between passes, so the two never write at once.
             write_word.eq(Mux(starting, row_word, sweep.stored_word)),
             write.addr.eq(job.context * p.words + write_word),
             write.data.eq(Mux(starting, start.replicate(lanes), sweep.stored)),

@@ -86,7 +86,7 @@ def _renamed(changed: dict[str, str], before: dict[str, int], after: dict[str, i
     for old, new in changed.items():
         if before.get(old, 0) == after.get(new, -1) and new not in pairs.values():
             pairs[old] = new
-    # A new name may be that of another wire, which makes room for it.
+    # Another wire may have a new name already; it makes room.
     aside = "".join(f"rename {new} {new}_aside; " for new in pairs.values() if new in before)
     names = {old: f"{old}_aside" if old in pairs.values() else old for old in pairs}
     renamed = "".join(f"rename {names[old]} {new}; " for old, new in pairs.items())
