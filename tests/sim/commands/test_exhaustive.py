@@ -85,11 +85,8 @@ class SumWithoutSticky(FloatAdd):
 
 
 class ProductWithoutSticky(FloatMultiply):
-    def _fixed(self, m, v):
-        return super()._fixed(m, v) | {"sticky": Const(0)}
-
-    def _shifted(self, m, v):
-        return super()._shifted(m, v) | {"sticky": Const(0)}
+    def _window(self, v, window, sticky, ones):
+        return super()._window(v, window, Const(0), ones)
 
 
 @FORMAT
