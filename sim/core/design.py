@@ -7,6 +7,7 @@ import functools
 import hashlib
 import importlib.metadata
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,20 +97,36 @@ class Design:
         return MODULE.findall(self.verilog)
 
     @functools.cached_property
-    def instances(self) -> int:
-        """Module instances below the top, in the whole hierarchy."""
-        bodies = dict(zip(self.modules, re.split(MODULE, self.verilog)[2::2], strict=True))
-        names = "|".join(re.escape(name) for name in bodies)
-        uses = {
+    def bodies(self) -> dict[str, str]:
+        """Text of each module after its name."""
+        return dict(zip(self.modules, re.split(MODULE, self.verilog)[2::2], strict=True))
+
+    @functools.cached_property
+    def uses(self) -> dict[str, list[str]]:
+        """Modules that each module instantiates, a name for each instance."""
+        names = "|".join(re.escape(name) for name in self.bodies)
+        return {
             name: re.findall(rf"^  \\?({names}) +\S+ +\(", body, re.M)
-            for name, body in bodies.items()
+            for name, body in self.bodies.items()
         }
 
-        @functools.cache
-        def below(name: str) -> int:
-            return sum(1 + below(used) for used in uses[name])
+    @functools.cached_property
+    def instances(self) -> int:
+        """Module instances below the top, in the whole hierarchy."""
+        return self.below(self.module).total()
 
-        return below(self.module) if self.module in bodies else 0
+    def below(self, module: str) -> Counter[str]:
+        """Number of instances of each module below an instance of one."""
+
+        @functools.cache
+        def count(name: str) -> Counter[str]:
+            found = Counter(self.uses.get(name, []))
+            for used, times in list(found.items()):
+                for inner, number in count(used).items():
+                    found[inner] += times * number
+            return found
+
+        return count(module)
 
     def digest(self, *more: str) -> str:
         """Hash of everything a compiled simulation depends on."""

@@ -29,7 +29,7 @@ from sim.core.stimulus import Mismatch, Outcome, Stimulus, Testbench, compare, c
 from sim.core.tools import TIMEOUT_S
 from sim.drivers.cocotb.runner import CocotbSimulation
 from sim.drivers.harness.runner import Harness
-from sim.drivers.harness.verilated import compile_engine, compile_harness
+from sim.drivers.harness.verilated import ENORMOUS, compile_engine, compile_harness
 
 
 def load_testbench(block: Block) -> Testbench:
@@ -77,6 +77,11 @@ class Simulation:
             raise ParameterError(f"the compiled harness needs Verilator, not {simulator}")
         if driver == "harness" and waves is not None:
             raise ParameterError("the compiled harness writes no waves; use the cocotb driver")
+        if driver == "cocotb" and design.instances >= ENORMOUS:
+            raise ParameterError(
+                f"{design.module} has {design.instances} module instances, too many for {simulator}"
+                " by cocotb; use --driver harness"
+            )
         self.design, self.simulator, self.driver = design, simulator, driver
         self._waves, self._timeout, self._foreign = waves, timeout, foreign
         self._compiled: dict[tuple, Any] = {}

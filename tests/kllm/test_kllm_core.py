@@ -40,7 +40,6 @@ from tests.support.kllm.core import BLOCK, ODD, ONE_GROUP, QUICK, SMALL, SMALLES
 # Compiling the core in Verilator takes minutes; the suite runs it in Icarus.
 campaign = pytest.mark.campaign
 RNG = np.random.default_rng
-PAPER = KllmCoreParameters.presets()["paper"]
 
 
 @pytest.fixture(scope="module")
@@ -323,19 +322,6 @@ def test_slow_memory(small, shipped_trace, timing, rate):
     assert use.rows_read == words
     if rate is not None:
         assert words * rate <= outcome.cycles <= 1.05 * words * rate + SMALL.latency + 64
-
-
-@campaign
-def test_columns_of_the_paper_s_size(shipped_trace):
-    """16 columns of 4096 rows, twice, by one of its lanes: all sixteen take too much memory.
-
-    Lanes are one module under the same control, so a set of 16 columns gives what these do.
-    """
-    p = dataclasses.replace(PAPER, lanes=1)
-    products, _ = real_products(p, shipped_trace, 2, columns=16)
-    outcome = check(compiled(p), stimulus := build(p, products, RNG(9), []))
-    assert outcome.cycles == stimulus.cycles
-    print(f"{outcome.cycles} cycles for {len(products)} products of 16 columns")
 
 
 def test_functions_and_norms_are_in_the_testbench(shipped_trace):

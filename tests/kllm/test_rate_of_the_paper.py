@@ -1,13 +1,16 @@
-"""The rate of KLLM's core at the paper's sizes, by the model of cycles."""
+"""KLLM's core at the paper's sizes: sixteen lanes, vectors and matrices of 4096 rows."""
 
 import dataclasses
 
 import numpy as np
+import pytest
 
 from golden.algorithms.kllm.quantize import dynamic_outliers
 from golden.kllm.cycles import VectorWork, Work, core_cycles, listing_of
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.testbenches.kllm.core.product_cycles import timing_of
+from sim.testbenches.kllm.kllm_core import build, real_products
+from tests.support.kllm.core import check, compiled
 
 RNG = np.random.default_rng
 PAPER = KllmCoreParameters.presets()["paper"]
@@ -33,8 +36,7 @@ PAPER_CYCLES = 2048 + 16
 def test_the_paper_s_rate():
     """4096 x 4096 in 2064 cycles without outliers, and the cost of 1 % outliers for each R.
 
-    By the cycle model, which other tests hold to the RTL at other sizes. The paper loses 6 to 8 %
-    of its throughput to them.
+    By the cycle model. The paper loses 6 to 8 % of its throughput to them.
     """
     x = RNG(5).standard_normal((16, PAPER.k)).astype(np.float16)
     marks = dynamic_outliers(x, PAPER.outliers)
@@ -44,3 +46,16 @@ def test_the_paper_s_rate():
     }
     print("throughput lost to outliers, by entries of a row:", lost)
     assert 0.02 < lost[8] < 0.08 < lost[4] < lost[2] < lost[1]
+
+
+@pytest.mark.campaign
+def test_the_whole_core(shipped_trace):
+    """Two products of 4096 x 4096 on sixteen lanes: every bit of the model, and its cycles."""
+    core = compiled(PAPER)
+    products, _ = real_products(PAPER, shipped_trace, 2, columns=4096)
+    stimulus = build(PAPER, products, RNG(9), [])
+    assert stimulus.outputs["y"].size > 0
+    outcome = check(core, stimulus)
+    assert outcome.cycles == stimulus.cycles > 2 * PAPER_CYCLES
+    check(core, stimulus, "random")
+    print(f"{outcome.cycles} cycles for two products of 4096 x 4096")

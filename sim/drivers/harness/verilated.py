@@ -72,6 +72,10 @@ PARTS = 400_000
 # compiles several times and runs up to thirty times as fast.
 # HUGE designs are still too slow to build for tests of every block in every simulator.
 LARGE, HUGE = 32, 256
+# From ENORMOUS instances on, Verilator needs more memory than a machine has (18 GB were too little
+# for 50,000), because it holds every instance apart while it optimises. The module that is repeated
+# with most inside is then translated once, as a library that its instances call.
+ENORMOUS = 20_000
 
 
 def large_design_arguments(design: Design, folder: Path) -> list[str]:
@@ -82,6 +86,25 @@ def large_design_arguments(design: Design, folder: Path) -> list[str]:
     control = folder / "large.vlt"
     control.write_text("\n".join(["`verilator_config", *lines, ""]))
     return [str(control), "-fno-gate"]
+
+
+def repeated_module(design: Design) -> str | None:
+    """The module that an enormous design has as a library: its copies are half of the design.
+
+    Among such modules it is the one with the fewest instances, because each call costs time.
+    """
+    if design.instances < ENORMOUS:
+        return None
+    times = design.below(design.module)
+    holds = {name: (n - 1) * (1 + design.below(name).total()) for name, n in times.items()}
+    enough = [name for name in times if 2 * holds[name] > design.instances]
+    return min(enough, key=times.__getitem__, default=None)
+
+
+def without_module(design: Design, module: str) -> str:
+    """The design's Verilog without the definition of a module."""
+    name = re.escape(module)
+    return re.sub(rf"^module \\?{name}\b.*?^endmodule$", "", design.verilog, flags=re.S | re.M)
 
 
 def optimisation(design: Design) -> list[str]:
@@ -95,7 +118,8 @@ def compile_harness(design: Design) -> Path:
 
     Built if the cache lacks it.
     """
-    key = design.digest(INTERFACE.read_text(), HEADERS, repr(_ports(design)), *tools())
+    table = _table(design).replace(str(INTERFACE), "")
+    key = design.digest(INTERFACE.read_text(), HEADERS, table, *tools())
     folder = compiled_folder() / f"harness_{design.module[:60]}_{key}"
 
     def build(done: Path) -> None:
@@ -156,29 +180,46 @@ def _compile_design(design: Design, done: Path) -> None:
 def _compile_parts(design: Design, scratch: Path, more: Path) -> list[str]:
     """Translate a design and compile it with one C++ file more; returns the object files."""
     (scratch / "design.v").write_text(design.verilog)
-    standard = design.standard("verilator")
-    program = [str(verilator()), *TRANSLATE, *standard, "--top-module", design.module, "design.v"]
-    _run([*program, *large_design_arguments(design, scratch)], scratch, design.module)
-    generated = sorted((scratch / "obj_dir").glob("*.cpp"))
-    once = [path for path in generated if path.stem.endswith("Slow")]
-    often = [path for path in generated if path not in once]
-    if sum(path.stat().st_size for path in generated) < PARTS:
-        parts = [(OFTEN, [*generated, more])]
+    arguments = [*design.standard("verilator"), *large_design_arguments(design, scratch)]
+
+    def translate(*more: str) -> None:
+        _run([str(verilator()), *TRANSLATE, *arguments, *more], scratch, design.module)
+
+    module = repeated_module(design)
+    folders = ["obj_dir"]
+    if module is None:
+        translate("--top-module", design.module, "design.v")
     else:
-        parts = [(OFTEN, half) for half in _halves(often)]
-        parts += [(LARGE_ONCE, half) for half in _halves([*once, more])]
+        folders.append("library")
+        library = ["--lib-create", module, "--prefix", "Library", "--Mdir", "library"]
+        translate(*library, "--top-module", module, "design.v")
+        (scratch / "rest.v").write_text(without_module(design, module))
+        translate("--top-module", design.module, "rest.v", f"library/{module}.sv")
+    parts = _parts(scratch / "obj_dir", more)
+    parts += [part for folder in folders[1:] for part in _parts(scratch / folder)]
     commands = []
     for number, (optimise, files) in enumerate(parts):
         part = scratch / f"part{number}.cpp"
         part.write_text("".join(f'#include "{path}"\n' for path in files))
         # Headers compiled at -O2 are not good at -O0.
         header = [] if optimise == LARGE_ONCE else ["-include", str(_precompiled())]
-        commands.append(
-            [*_compiler(optimise), *header, "-Iobj_dir", "-c", part.name, "-o", f"{part.stem}.o"]
-        )
+        includes = [f"-I{folder}" for folder in folders]
+        output = ["-c", part.name, "-o", f"{part.stem}.o"]
+        commands.append([*_compiler(optimise), *header, *includes, *output])
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda command: _run(command, scratch, design.module), commands))
     return [command[-1] for command in commands]
+
+
+def _parts(folder: Path, *more: Path) -> list[tuple[str, list[Path]]]:
+    """C++ files to compile together, with an option of optimisation each."""
+    generated = sorted(folder.glob("*.cpp"))
+    if sum(path.stat().st_size for path in generated) < PARTS:
+        return [(OFTEN, [*generated, *more])]
+    once = [path for path in generated if path.stem.endswith("Slow")]
+    often = [path for path in generated if path not in once]
+    parts = [(OFTEN, half) for half in _halves(often)]
+    return parts + [(LARGE_ONCE, half) for half in _halves([*once, *more])]
 
 
 def compile_program(design: Design, main: Path, done: Path) -> None:
@@ -234,7 +275,7 @@ def _run(command: list[str], folder: Path, what: str) -> None:
 
 def tools() -> list[str]:
     """Everything besides its sources that a compiled simulation depends on."""
-    return [repr([TRANSLATE, COMPILE, OFTEN, LARGE_ONCE, PARTS]), versions()]
+    return [repr([TRANSLATE, COMPILE, OFTEN, LARGE_ONCE, PARTS, LARGE, ENORMOUS]), versions()]
 
 
 def keep_copies(files: Iterable[Path], folder: Path) -> None:
@@ -273,15 +314,19 @@ def _table(design: Design) -> str:
         f'#include "{INTERFACE}"',
         '#include "Model.h"',
         "namespace {",
-        "struct Instance { VerilatedContext context; Model model{&context}; };",
+        "struct Instance { VerilatedContext context; Model model{&context}; bool begun = false; };",
         "void* create(Port* port) {",
         "    Instance* const made = new Instance;",
         *(f"    *port++ = {{&made->model.{port}, sizeof made->model.{port}}};" for port in ports),
         "    return made;",
         "}",
-        "void evaluate(void* made) { static_cast<Instance*>(made)->model.eval(); }",
+        "void evaluate(void* made) {",
+        "    static_cast<Instance*>(made)->begun = true;",
+        "    static_cast<Instance*>(made)->model.eval();",
+        "}",
+        # Only the first evaluation makes what the last call ends: instances of a library.
         "void destroy(void* made) {",
-        "    static_cast<Instance*>(made)->model.final();",
+        "    if (static_cast<Instance*>(made)->begun) static_cast<Instance*>(made)->model.final();",
         "    delete static_cast<Instance*>(made);",
         "}",
         f"const int64_t words[] = {{{words}}};",
