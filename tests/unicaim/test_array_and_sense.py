@@ -99,11 +99,8 @@ def test_a_search_is_as_long_for_any_number_of_rows():
 
 @pytest.mark.campaign
 def test_the_papers_scores_within_12_cycles():
-    """Exactly k rows from the 12th cycle on, with d = 128.
-
-    With 64 rows: only the sense's count depends on their number, and its tests have 576.
-    """
-    rows = 64
+    """Exactly k rows from the 12th cycle on, with 576 rows of d = 128."""
+    rows = 576
     p = ArrayAndSenseParameters("digital", rows, 128)
     rng = np.random.default_rng(rows)
     queries = Queries(p)

@@ -97,7 +97,7 @@ def test_an_odd_size_with_spread_under_stalls(shipped_trace):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("preset", ["default", "spread"])
+@pytest.mark.parametrize("preset", ["default", "spread", "paper"])
 def test_large_presets(preset, shipped_trace):
     p = CellArrayParameters.preset(preset)
     compiled = Compiled(BLOCK, p)

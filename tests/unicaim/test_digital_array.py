@@ -47,7 +47,7 @@ def test_an_odd_size_under_stalls(shipped_trace):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("preset", ["default"])
+@pytest.mark.parametrize("preset", ["default", "paper"])
 def test_large_presets(preset, shipped_trace):
     p = DigitalArrayParameters.preset(preset)
     compiled = Compiled(BLOCK, p)
