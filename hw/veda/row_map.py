@@ -206,7 +206,7 @@ class RowMap(Component[RowMapParameters]):
 
     def _memories(self) -> tuple[Any, Any]:
         """Rows of all slots, and the number of slots used, of each context or place."""
-        p, slots = self.parameters, range(self.parameters.capacity + 1)
+        p, slots = self.parameters, unsigned(self.parameters.capacity.bit_length())
         row = unsigned(p.slot_bits)
         if p.moved:
             return PlaceMemory(p.contexts, p.capacity, row), PlaceWords(

@@ -4,7 +4,7 @@ import dataclasses
 from functools import cached_property
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 
 from hw.attention.head_order import HeadOrderParameters
@@ -228,11 +228,10 @@ class Scheduler(Component[SchedulerParameters]):
         # Commands that the voting engine has not accepted: it may still count another step's votes.
         size = QueueParameters(depth=1)
         m.submodules.votes = votes = Queue(size, shape=p.voting.command_layout)
-        m.submodules.lengths = lengths = (
-            PlaceWords(p.contexts, p.capacity, range(p.capacity + 1))
-            if p.moved
-            else ContextMemory(p.contexts, range(p.capacity + 1))
-        )
+        # As wide as the row map's number of slots, so that both are one module.
+        slots = unsigned(p.capacity.bit_length())
+        state = (p.contexts, p.capacity, slots) if p.moved else (p.contexts, slots)
+        m.submodules.lengths = lengths = (PlaceWords if p.moved else ContextMemory)(*state)
         length = Signal(range(p.capacity + 1))  # live slots of the context whose rows are read
         context = Signal.like(command.payload.context)
         joining = Signal(range(p.block + 1))  # new tokens that have no slot yet
