@@ -272,7 +272,7 @@ class ActiveFetch(Component[LadTileParameters]):
         finishes = Signal()
         wants_rows = ~pending[0] & pending[1]
         m.d.comb += rest.eq(Mux(self._copies, 0, pending & (pending - 1)))
-        self._look_up(m, command.head, current.index, wants_rows, (known, hit), counts)
+        self._look_up(m, command.head, current.index, pending, (known, hit), counts)
         with m.FSM():
             with m.State("IDLE"):
                 # The head's first entry has another row of counters than the last head's.
@@ -313,20 +313,24 @@ class ActiveFetch(Component[LadTileParameters]):
                 with m.If(self.fetched.ready):
                     m.next = "IDLE"
 
-    def _look_up(self, m: Module, head, position, wants_rows, answer, counts) -> None:
-        """Whether the current entry's rows have been loaded ahead; then they are copied."""
+    def _look_up(self, m: Module, head, position, pending, answer, counts) -> None:
+        """Whether the current entry's rows have been loaded ahead; then they are copied.
+
+        They are looked up while the entry's counters are still to be requested.
+        """
         known, hit = answer
         if not self.parameters.prefetch:
             m.d.comb += known.eq(1)
             return
         writes = self.response.valid & (self.response.payload.tag[-2:] < Kind.COUNTERS.value)
         m.d.comb += [
-            self.lookup.eq(wants_rows),
+            self.lookup.eq(pending[1]),
             self.lookup_head.eq(head),
             self.lookup_position.eq(position),
             known.eq(self.known),
-            hit.eq(self.hit & self.known & wants_rows),
+            hit.eq(self.hit & pending[1] & ~pending[0]),
             self._copies.eq(hit & ~writes),
+            self.copies.eq(self._copies),
         ]
         with m.If(self._copies):
             m.d.sync += counts.hits.eq(counts.hits + 1)
@@ -369,6 +373,7 @@ def _prefetch_ports(p: LadTileParameters) -> Ports:
         "lookup": wire_out(1, "Look for a position's rows, see :class:`hw.lad.prefetch.Prefetch`."),
         "lookup_head": wire_out(p.head_index, "Head of the rows."),
         "lookup_position": wire_out(p.position, "Position of the rows."),
+        "copies": wire_out(1, "The rows of a hit go to their slot."),
         "known": wire_in(1, "The answer is there."),
         "hit": wire_in(1, "Whether the rows were loaded ahead."),
         "hit_k": wire_in(p.row_layout, "Row of K, with `hit`."),

@@ -372,6 +372,7 @@ def _connect_prefetch(m: Module, sequence, prefetch: Prefetch, fetch: ActiveFetc
         prefetch.lookup.eq(fetch.lookup),
         prefetch.head.eq(fetch.lookup_head),
         prefetch.position.eq(fetch.lookup_position),
+        prefetch.taken.eq(fetch.copies),
         fetch.known.eq(prefetch.known),
         fetch.hit.eq(prefetch.hit),
         fetch.hit_k.eq(prefetch.k),

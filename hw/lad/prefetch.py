@@ -31,7 +31,7 @@ class Prefetch(Component[LadTileParameters]):
     same order, so only the front tag is compared: tags below the one looked up are skipped.
 
     Cycles: 2 for each position and 3 for each row of G, and the memory's latency for each of these.
-    A lookup is known at once, but for 2 cycles for each tag skipped.
+    A lookup is known at once, but for a cycle for each tag skipped.
     """
 
     def ports(self) -> Ports:
@@ -45,6 +45,7 @@ class Prefetch(Component[LadTileParameters]):
             "lookup": wire_in(1, "Look for `head` and `position`."),
             "head": wire_in(p.head_index),
             "position": wire_in(p.position),
+            "taken": wire_in(1, "The rows of a hit are taken, and not looked up again."),
             "known": wire_out(1, "The answer to `lookup` is valid."),
             "hit": wire_out(1, "The row is in this memory, valid with `known`."),
             "k": wire_out(p.row_layout, "Row of K, with a hit."),
@@ -179,36 +180,36 @@ class Prefetch(Component[LadTileParameters]):
         return Cat(word.active & (first + lane < n) for lane, word in enumerate(words))
 
     def _find(self, m: Module, used: Signal, tags, tag_layout, rows) -> None:
-        """Compare with the tag at the front; it and its rows are read a cycle after each move."""
+        """Compare with the tag at the front, which moves by at most one in each cycle."""
         p = self.parameters
         front = Signal(range(p.prefetch + 1))
-        moved = Signal(init=1)  # the tag at the front is not read yet
+        after = Signal.like(front)  # the front of the next cycle, whose tag and rows are read now
+        read = Signal()  # the tag at the front has been read
         valid = Signal()
         tag = Signal(tag_layout)
         below = Signal()
         wanted = Signal(tag_layout)
         m.d.comb += [
-            tags.addr.eq(front),
-            *(port.addr.eq(front) for port in rows.values()),
+            # Tags ascend, so one below what is looked up will not be wanted.
+            after.eq(front + (self.taken | (self.lookup & below))),
+            tags.addr.eq(after),
+            *(port.addr.eq(after) for port in rows.values()),
             tag.eq(tags.data),
-            valid.eq(front != used),
+            valid.eq(read & (front != used)),
             wanted.position.eq(self.position),
             wanted.head.eq(self.head),
-            below.eq(valid & ~moved & (tag.as_value() < wanted.as_value())),
+            below.eq(valid & (tag.as_value() < wanted.as_value())),
             # A lookup that finds the memory's end is answered at once: not here, so requested as
             # usual.
-            self.known.eq(~below & (~moved | ~valid)),
-            self.hit.eq(valid & ~moved & (tag.as_value() == wanted.as_value())),
+            self.known.eq(~below & (read | (front == used))),
+            self.hit.eq(valid & (tag.as_value() == wanted.as_value())),
             self.k.eq(rows[Kind.KEY].data),
             self.v.eq(rows[Kind.VALUE].data),
         ]
-        # Tags ascend, so one below what is looked up will not be wanted.
-        m.d.sync += moved.eq(0)
-        with m.If(self.lookup & below):
-            m.d.sync += [front.eq(front + 1), moved.eq(1)]
+        m.d.sync += [front.eq(after), read.eq(1)]
         # Lookups start with the first tag again after each prefetch.
         with m.If(self.empty | self.busy):
-            m.d.sync += [front.eq(0), moved.eq(1)]
+            m.d.sync += [front.eq(0), read.eq(0)]
 
 
 def prefetch_layout(p: LadTileParameters) -> data.StructLayout:

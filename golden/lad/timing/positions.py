@@ -98,30 +98,28 @@ class Ahead:
     def __init__(self) -> None:
         self.tags: list[tuple[int, int]] = []
         self._front = 0
-        self._moved = True
+        self._read = False
 
     def empty(self) -> None:
         self.tags = []
         self.rewind()
 
     def rewind(self) -> None:
-        self._front, self._moved = 0, True
+        self._front, self._read = 0, False
 
     def _below(self, wanted: tuple[int, int]) -> bool:
-        tags = self.tags
-        return self._front < len(tags) and not self._moved and tags[self._front] < wanted
+        return self._read and self._front < len(self.tags) and self.tags[self._front] < wanted
 
     def known(self, wanted: tuple[int, int]) -> bool:
-        valid = self._front < len(self.tags)
-        return not self._below(wanted) and not (self._moved and valid)
+        return not self._below(wanted) and (self._read or self._front == len(self.tags))
 
     def hit(self, wanted: tuple[int, int]) -> bool:
-        return self._front < len(self.tags) and not self._moved and self.tags[self._front] == wanted
+        return self._read and self._front < len(self.tags) and self.tags[self._front] == wanted
 
-    def tick(self, wanted: tuple[int, int] | None) -> None:
-        below = wanted is not None and self._below(wanted)
-        self._front += below
-        self._moved = below
+    def tick(self, looked: tuple[int, int] | None, taken: bool) -> None:
+        """A cycle in which a position is looked up, or the rows of a hit are taken."""
+        self._front += taken or (looked is not None and self._below(looked))
+        self._read = True
 
 
 IDLE, ENTRIES, FETCHED = range(3)
@@ -152,11 +150,16 @@ class Fetch:
         self.counters = self.rows = False
 
     @property
-    def _wanted(self) -> tuple[int, int] | None:
+    def _looked(self) -> tuple[int, int] | None:
         """Head and position that are looked up."""
-        if self._current is None or self._pending & (COUNTERS | KEY) != KEY:
+        if self._current is None or not self._pending & KEY:
             return None
         return self._current.head, self._current.position
+
+    @property
+    def _wanted(self) -> tuple[int, int] | None:
+        """The same once its counters have been requested, if it has any."""
+        return None if self._pending & COUNTERS else self._looked
 
     def wants(self) -> int | None:
         """Which row is requested."""
@@ -192,7 +195,7 @@ class Fetch:
         rows: bool,
     ) -> None:
         """A cycle, with the entry that is accepted; `key`, `counters` and `rows` are taken."""
-        wanted, copies = self._wanted, self._copies(kind)
+        looked, copies = self._looked, self._copies(kind)
         self._read(key, counters, rows)
         if kind is not None:
             self._missing[self._requested.popleft()] &= ~kind
@@ -213,7 +216,7 @@ class Fetch:
         elif self.commands:
             self.commands -= 1
             self._row, self._state = -1, ENTRIES
-        self.ahead.tick(wanted)
+        self.ahead.tick(looked, copies)
 
     def _allocate(self, entry: Entry) -> None:
         row = entry.position // self._words

@@ -84,6 +84,24 @@ def test_it_is_dense_attention_with_lines_for_exp(generated, tmp_path):
     assert run["cycles"].sum(0).tolist() == result["cycles_per_token"]
 
 
+@pytest.mark.campaign
+def test_rows_loaded_ahead(generated):
+    """The step has fewer cycles; its outputs are the same, with the model's check and without."""
+    plain, ahead = (result_of(generated, f"--set prefetch={rows}") for rows in (0, 24))
+    assert ahead["text"] == plain["text"] and plain["figures"]["hits"] == 0
+    figures = ahead["figures"]
+    assert 0 < figures["hits"] < figures["active"] == plain["figures"]["active"]
+    assert figures["cycles"] < plain["figures"]["cycles"]
+    # What is loaded ahead and not active any more has been read in vain.
+    assert figures["rows read"] > plain["figures"]["rows read"]
+    assert ahead["note"].endswith(
+        f", {figures['hits'] / figures['active']:.1%} of active ones loaded ahead"
+    )
+    for options in ("--memory latency=1..40,order=any", "--check none"):
+        found = result_of(generated, f"--set prefetch=24 {options}")
+        assert found["text"] == plain["text"] and found["figures"]["hits"] == figures["hits"]
+
+
 def test_what_the_rtl_gives_goes_on_where_nothing_is_compared(generated, parameters):
     checked, alone = (result_of(generated, o) for o in ("", "--check none --threads 1"))
     steps = checked["prompt_tokens"] + TOKENS - 1

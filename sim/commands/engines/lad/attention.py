@@ -1,10 +1,14 @@
 """Attention of a language model on LAD's tile, one session a layer (LAD, section IV)."""
 
+import dataclasses
+from functools import partial
+
 import numpy as np
 
 from golden.algorithms.lad.tile_model import TileLlama, layer_rows
 from golden.lm.weights import Config
 from hw.lad.tile_parameters import LadTileParameters
+from hw.parameters import ParameterError
 from sim.commands.engines.attention import (
     AttentionEngine,
     require_head_size,
@@ -12,7 +16,8 @@ from sim.commands.engines.attention import (
     require_tokens,
 )
 from sim.commands.engines.part import LayerRun
-from sim.commands.engines.stored import StoredAttention
+from sim.commands.engines.stored import DRAIN, StoredAttention
+from sim.core.stimulus import Stimulus
 from sim.testbenches.decode import input_streams, offer, offer_rows
 from sim.testbenches.lad.jobs import LadJobs
 from sim.testbenches.lad.lad_tile import Tokens
@@ -21,7 +26,9 @@ from sim.testbenches.lad.lad_tile import Tokens
 class LadAttention(StoredAttention[LadTileParameters]):
     """One layer's attention, computed by RTL and compared with the bit-exact model on every bit.
 
-    Compared are outputs, reports and, after each token, all rows of the memory. The ``votes`` of
+    Compared are outputs, reports and, after each token, all rows of the memory. With ``prefetch``,
+    rows that were active in the last step are loaded ahead of each step, while the layer's products
+    are multiplied elsewhere (Fig. 6); these cycles are not among the step's. The ``votes`` of
     ``steps`` are the query heads for which a position was active. ``tokens`` are the tile's jobs,
     ``weight_rows`` the number of rows of matrices that it has read.
     """
@@ -50,15 +57,42 @@ class LadAttention(StoredAttention[LadTileParameters]):
 
     def _modelled(self, token: int, q: np.ndarray, k: np.ndarray, v: np.ndarray):
         """The step by the bit-exact model; by the RTL too, but perhaps later."""
+        if self._p.prefetch and token:
+            self._ahead(token, len(q), len(q) // len(k))
         number = len(self.tokens.results)
         heads = self.tokens.add(q, k, v, token + 1, restart=token == 0)
         self._later(token, self.tokens.stimulus([], since=number))
         active = np.stack([head.active for head in heads]).reshape(len(k), -1, token + 1)
         return np.stack([head.o for head in heads]), active.sum(axis=1, dtype=np.int32)
 
+    @property
+    def _share(self) -> int:
+        """Rows that are loaded ahead for each head at most."""
+        return max(1, self._p.prefetch // self._heads_of_a_tile)
+
+    @property
+    def _heads_of_a_tile(self) -> int:
+        return self._p.heads
+
+    def _ahead(self, token: int, heads: int, group: int) -> None:
+        """Load rows ahead of a step, by the model and, perhaps later, by the RTL."""
+        number = len(self.tokens.results)
+        self.tokens.prefetch(token, heads, group, self._share)
+        stimulus = dataclasses.replace(self.tokens.stimulus([], since=number), memories={})
+        self._submit(partial(self._load, token, stimulus))
+
+    def _load(self, token: int, stimulus: Stimulus) -> None:
+        self._compared(token, stimulus, DRAIN, "rows loaded ahead: ")
+        self.cycles.pop()
+
     def _unchecked(self, token: int, q: np.ndarray, k: np.ndarray, v: np.ndarray):
         """The step by the RTL alone, which does not show which positions are active."""
         inputs, group = input_streams(self._p), len(q) // len(k)
+        if self._p.prefetch and token:
+            load = {"n": token, "heads": len(q), "group": group, "prefetch": self._share}
+            offer(ahead := input_streams(self._p), 0, load)
+            self._rtl(token, ahead.packed(), {}, DRAIN)
+            self.cycles.pop()
         flags = {"n": token + 1, "restart": token == 0}
         offer(inputs, 0, {"heads": len(q), "group": group, **flags})
         offer_rows(inputs, 0, q, k, v)
@@ -107,22 +141,28 @@ class LadEngine(AttentionEngine[LadTileParameters]):
         )
 
     def require_fit(self, p: LadTileParameters, config: Config, rows: int, tokens: int) -> None:
-        """Refuse a tile that the model or all tokens do not fit.
+        """Refuse a tile that the model or all tokens do not fit, or that cannot load rows ahead.
 
         :raises ParameterError: naming the parameter to change.
         """
         require_heads(config, p.heads, p.kv_heads)
         require_head_size(config, p.d)
         require_tokens(tokens, "positions", p.positions)
+        if p.prefetch and p.weights:
+            raise ParameterError(
+                "prefetch must be 0 on a tile that multiplies too: a product reads a row in each"
+                f" cycle, so that nothing can be loaded beside it, not {p.prefetch}"
+            )
 
     def note(self, figures: dict[str, float]) -> str:
         """What was saved, in words."""
         positions, dense = figures["n"], figures["rows of dense attention"]
-        invalid = int(figures["invalid heads"])
+        invalid, hits = int(figures["invalid heads"]), figures["hits"]
         return (
             f"{figures['active'] / positions:.1%} of positions active, "
             f"{figures['updated'] / positions:.1%} updated, "
             f"{figures['rows read'] / dense:.2f} times the rows that dense attention reads"
+            + (f", {hits / figures['active']:.1%} of active ones loaded ahead" if hits else "")
             + (f", {invalid} outputs invalid" if invalid else "")
         )
 

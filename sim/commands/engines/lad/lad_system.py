@@ -27,6 +27,11 @@ class LadSystemAttention(LadAttention):
         assert isinstance(p, LadSystemParameters)
         return Jobs(p)
 
+    @property
+    def _heads_of_a_tile(self) -> int:
+        assert isinstance(self._p, LadSystemParameters)
+        return self._p.tile.heads
+
     def _mismatches(self, stimulus: Stimulus, outcome: Outcome) -> Sequence[Mismatch]:
         return testbench.compare(stimulus, outcome.outputs, self._design.outputs, outcome.cycles_of)
 
