@@ -5,6 +5,9 @@ expected to take MINUTES. The longest file goes first, and its longest task, so 
 campaign leaves files that are complete: ``docs/results/campaign.json`` says which files of tests
 passed and what they read then, and they are not run again until a file that they read changes, or
 they have other tests.
+
+An interrupted campaign also keeps which tests passed, file by file, as long as no source changes:
+not task by task, since the tests of a task depend on times that each run measures anew.
 """
 
 import dataclasses
@@ -14,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as xml
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rich.table import Table
@@ -25,6 +28,7 @@ from sim.commands.arguments import add_execution, execution
 from sim.commands.terminal import print_table
 from sim.core.jobs import executor, kept, reads
 from sim.core.jobs.executor import SOURCES, Task
+from sim.core.jobs.kept import Results
 from sim.core.jobs.record import Record
 from sim.core.tools import ROOT, ToolError, require_checkout
 
@@ -75,6 +79,50 @@ class TestRun:
         return self.passed and all(
             name.startswith((*KEPT_BY, reads.EVERYTHING)) for name in self.reads
         )
+
+    def joined(self, other: "TestRun") -> "TestRun":
+        """Both, of different tests."""
+        return TestRun(
+            self.seconds | other.seconds,
+            self.cpu_s + other.cpu_s,
+            self.failures + other.failures,
+            self.skipped + other.skipped,
+            self.reads | other.reads,
+        )
+
+
+class Kept:
+    """Tests that earlier runs have passed on the same sources.
+
+    runs
+        Names of the tests that have been run, and their results together, by file.
+    """
+
+    def __init__(self, files: Iterable[str], *, fresh: bool) -> None:
+        self._results = Results(KEPT_BY)
+        self.runs: dict[str, tuple[tuple[str, ...], TestRun]] = {}
+        for file in () if fresh else files:
+            found = self._results.load(run_tests, (file,))
+            if found is not None:
+                self.runs[file] = found
+
+    def names(self, file: str) -> tuple[str, ...]:
+        return self.runs[file][0] if file in self.runs else ()
+
+    def add(self, names: tuple[str, ...], run: TestRun) -> None:
+        """Keep what further tests of a file have given, if nothing else can change it."""
+        if run.keepable:
+            file = _file(names[0])
+            before, known = self.runs.get(file, ((), TestRun()))
+            self.runs[file] = (*before, *names), known.joined(run)
+            self._results.store(run_tests, (file,), self.runs[file])
+
+    def outcomes(self) -> list[executor.Outcome]:
+        """As of one task for each file."""
+        return [
+            executor.Outcome(Task(_title([*names]), run_tests, (names,)), run, kept=True)
+            for names, run in self.runs.values()
+        ]
 
 
 def collect(paths: tuple[str, ...]) -> list[str]:
@@ -189,7 +237,14 @@ def campaign_command(arguments) -> int:
         for file, tests in files.items()
         if not arguments.fresh and record.holds(file, tests, hashes, kept.tools())
     ]
-    names = [name for file, tests in files.items() if file not in held for name in tests]
+    earlier = Kept((file for file in files if file not in held), fresh=arguments.fresh)
+    names = [
+        name
+        for file, tests in files.items()
+        if file not in held
+        for name in tests
+        if name not in earlier.names(file)
+    ]
     tasks = group(names, record.seconds)
     if arguments.list:
         for task in tasks:
@@ -197,22 +252,27 @@ def campaign_command(arguments) -> int:
             print(f"{expected:6.0f} s expected  {task.name}")
         _tell_held(files, held)
         return 0
-    outcomes, failed = [], []
-    run = executor.execute(tasks, sources=KEPT_BY, keep=lambda run: run.keepable, **where)
-    for outcome in run:
+    outcomes, failed = earlier.outcomes(), []
+
+    def write_record() -> None:
+        if arguments.record:
+            whole = not any("::" in test for test in arguments.tests)
+            _record(record, outcomes, files, whole=whole)
+
+    write_record()
+    run = executor.execute(tasks, sources=KEPT_BY, keep=lambda run: False, **where)
+    for done, outcome in enumerate(run, 1):
         outcomes.append(outcome)
+        if outcome.value is not None:
+            earlier.add(outcome.task.arguments[0], outcome.value)
         if not sys.stderr.isatty():  # where there is no bar, such as in a log
-            done = f"{len(outcomes)} of {len(tasks)}"
-            print(f"{done}: {outcome.task.name}, {outcome.seconds:.0f} s", file=sys.stderr)
+            said = f"{done} of {len(tasks)}: {outcome.task.name}, {outcome.seconds:.0f} s"
+            print(said, file=sys.stderr)
         complaints = _complaints(outcome)
         failed += complaints
         for line in complaints:
             tqdm.write(line)
-        # One file after another, so that an interrupted campaign leaves a record.
-        if arguments.record:
-            _record(
-                record, outcomes, files, whole=not any("::" in test for test in arguments.tests)
-            )
+        write_record()  # one file after another, so that an interrupted campaign leaves a record
     _summarise(outcomes)
     _tell_held(files, held)
     for line in failed:
@@ -257,11 +317,11 @@ def _summarise(outcomes: list[executor.Outcome]) -> None:
     print_table(table)
     failures = sum(len(run.failures) for run in runs)
     skipped = sum(len(run.skipped) for run in runs)
-    kept_tasks = sum(outcome.kept for outcome in outcomes)
+    before = sum(len(outcome.value.seconds) for outcome in outcomes if outcome.kept)
     print(
         f"{len(measured)} tests were run, {failures} failed, {skipped} skipped; "
         f"{sum(run.cpu_s for run in runs) / 60:.1f} minutes of processor time; "
-        f"{kept_tasks} of {len(outcomes)} tasks by an earlier run"
+        f"{before} of the tests by an earlier run"
     )
 
 

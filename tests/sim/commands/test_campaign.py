@@ -91,7 +91,7 @@ def run_campaign(run, monkeypatch, outcomes: dict, command=""):
                 continue
             asked.append(task.name)
             value = outcomes[task.name]
-            assert not isinstance(value, TestRun) or keep(value) == value.keepable
+            assert not keep(value), "they are kept by file"
             error = value if isinstance(value, Exception) else None
             yield Outcome(task, None if error else value, error, 60.0, kept=False)
 
@@ -104,6 +104,25 @@ def run_campaign(run, monkeypatch, outcomes: dict, command=""):
 
 
 GOOD = TestRun(seconds={"tests/a.py::test": 90.0}, cpu_s=120.0)
+
+
+@pytest.fixture(autouse=True)
+def kept(monkeypatch):
+    """What runs of this test keep, in place of the build folder's."""
+    found: dict = {}
+
+    class Results:
+        def __init__(self, sources):
+            assert sources == campaign.KEPT_BY
+
+        def load(self, function, arguments):
+            return found.get((function, arguments))
+
+        def store(self, function, arguments, result):
+            found[function, arguments] = result
+
+    monkeypatch.setattr(campaign, "Results", Results)
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +153,7 @@ def test_a_campaign_ends_with_its_dearest_tests(run, monkeypatch, record):
     outcomes = {"tests/a.py::test": GOOD, "tests/b.py::test": few}
     status, out, _ = run_campaign(run, monkeypatch, outcomes, "--record")
     assert status == 0 and "a.py::test" in out
-    said = "2 tests were run, 0 failed, 1 skipped; 2.0 minutes of processor time; 0 of 2 tasks"
+    said = "2 tests were run, 0 failed, 1 skipped; 2.0 minutes of processor time; 0 of"
     assert said in out
     written = json.loads(record.read_text())
     assert written["seconds"] == {"old": 50, "tests/a.py::test": 90}
@@ -142,7 +161,7 @@ def test_a_campaign_ends_with_its_dearest_tests(run, monkeypatch, record):
     assert list(written["passed"]) == ["tests/a.py"]
 
 
-def test_what_passed_is_run_again_after_a_change_alone(run, monkeypatch, record):
+def test_what_passed_is_run_again_after_a_change_alone(run, monkeypatch, kept):
     """Of the files that it read; a failure and a part of a file's tests are never held."""
     hashes = {"hw/kllm/x.py": "1", "hw/kllm/y.py": "2", "tests/a.py": "3", "sim/z.py": "4"}
     monkeypatch.setattr(reads, "content", lambda: hashes)
@@ -151,6 +170,7 @@ def test_what_passed_is_run_again_after_a_change_alone(run, monkeypatch, record)
     outcomes = {"tests/a.py::one": good, "tests/b.py::one": bad}
 
     def ran(command="", outcomes=outcomes):
+        kept.clear()  # as it is after any change
         return run_campaign(run, monkeypatch, outcomes, command)
 
     both = ["tests/a.py::one", "tests/b.py::one"]
@@ -171,7 +191,7 @@ def test_what_passed_is_run_again_after_a_change_alone(run, monkeypatch, record)
 
 
 @pytest.mark.parametrize("bad", [ToolError("died"), "broken"], ids=["died", "failed"])
-def test_a_file_that_fails_leaves_the_record(run, monkeypatch, bad):
+def test_a_file_that_fails_leaves_the_record(run, monkeypatch, kept, bad):
     """Though what it reads has not changed."""
     monkeypatch.setattr(reads, "content", lambda: {"tests/a.py": "3"})
     good = TestRun({"tests/a.py::one": 1.0}, reads=frozenset({"tests/a.py"}))
@@ -179,11 +199,34 @@ def test_a_file_that_fails_leaves_the_record(run, monkeypatch, bad):
         bad = dataclasses.replace(good, failures=[bad])
 
     def ran(outcome, command):
+        kept.clear()
         return run_campaign(run, monkeypatch, {"tests/a.py::one": outcome}, command)[2]
 
     assert ran(good, "--record") and not ran(good, "")
     assert ran(bad, "--fresh --record")
     assert ran(good, "") == ["tests/a.py::one"]
+
+
+def test_an_interrupted_campaign_goes_on(run, monkeypatch, record):
+    """With the tests that have not passed, whatever their tasks; then the file is recorded."""
+    one, two, three = (f"tests/a.py::{name}" for name in ("one", "two", "three"))
+    good = {
+        name: TestRun({name: 40.0}, 30.0, reads=frozenset({"tests/a.py"})) for name in (one, two)
+    }
+    skipped = TestRun({three: 1.0}, skipped=["no tool"], reads=frozenset({"tests/a.py"}))
+    interrupted = {one: good[one], two: RuntimeError("died")}
+    assert run_campaign(run, monkeypatch, interrupted, "--record")[::2] == (1, [one, two])
+    assert not json.loads(record.read_text())["passed"]
+    status, out, asked = run_campaign(run, monkeypatch, good, "--record")
+    assert (status, asked) == (0, [two])
+    assert "2 tests were run, 0 failed, 0 skipped; 1.0 minutes" in out
+    assert "1 of the tests by an earlier run" in out
+    assert list(json.loads(record.read_text())["passed"]) == ["tests/a.py"]
+    assert run_campaign(run, monkeypatch, good, "--fresh")[2] == [one, two]
+    # One that was skipped is not run again either, and its file is not recorded.
+    more = good | {three: skipped}
+    assert run_campaign(run, monkeypatch, more, "--record")[2] == [three]
+    assert run_campaign(run, monkeypatch, more, "--record")[::2] == (0, [])
 
 
 def test_results_are_kept_where_their_hash_has_what_was_read():
