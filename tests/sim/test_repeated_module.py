@@ -60,12 +60,14 @@ def results(design, trace):
 
 
 @pytest.mark.campaign
+@pytest.mark.parametrize("systemverilog", [True, False])
 @pytest.mark.parametrize("name", [ARRAY, TREE])
-def test_with_a_library_it_is_the_same_design(monkeypatch, shipped_trace, name):
-    """The library of one has a clock, of the other none."""
-    expected = results(small(name), shipped_trace)
+def test_with_a_library_it_is_the_same_design(monkeypatch, shipped_trace, name, systemverilog):
+    """The library of one has a clock, of the other none; a user's own file is Verilog-2005."""
+    design = dataclasses.replace(small(name), systemverilog=systemverilog)
+    expected = results(design, shipped_trace)
     monkeypatch.setattr(verilated, "ENORMOUS", 1)
-    found = results(small(name), shipped_trace)
+    found = results(design, shipped_trace)
     for (outcome, mismatches), (without, _) in zip(found, expected, strict=True):
         assert outcome.failure is None and not mismatches
         assert outcome.cycles == without.cycles

@@ -194,7 +194,9 @@ def _compile_parts(design: Design, scratch: Path, more: Path) -> list[str]:
         library = ["--lib-create", module, "--prefix", "Library", "--Mdir", "library"]
         translate(*library, "--top-module", module, "design.v")
         (scratch / "rest.v").write_text(without_module(design, module))
-        translate("--top-module", design.module, "rest.v", f"library/{module}.sv")
+        # The calls are SystemVerilog, whatever the design is read as.
+        rest = ["rest.v", "+1800-2017ext+sv", f"library/{module}.sv"]
+        translate("--top-module", design.module, *rest)
     parts = _parts(scratch / "obj_dir", more)
     parts += [part for folder in folders[1:] for part in _parts(scratch / folder)]
     commands = []
