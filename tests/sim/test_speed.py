@@ -30,8 +30,14 @@ def leaf_modules(way: str, parameters: OrizuruParameters = SMALL) -> int:
     return sum(re.search(r"leaf(_\d+)?$", m) is not None for m in design(way, parameters).modules)
 
 
+def code(verilog: str) -> list[str]:
+    """Its lines but comments, of which a design has some for its users."""
+    return [line for line in verilog.splitlines() if line and not line.lstrip().startswith("//")]
+
+
 def test_exported_is_what_the_project_exports():
-    assert speed.emit("exported", ORIZURU, SMALL) == generate(ORIZURU, SMALL).verilog
+    found = code(speed.emit("exported", ORIZURU, SMALL))
+    assert len(found) > 100 and found == code(generate(ORIZURU, SMALL).verilog)
 
 
 @pytest.mark.parametrize("leaves", [1, 4, 7])

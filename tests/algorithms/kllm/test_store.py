@@ -106,6 +106,7 @@ def test_tuned_scales_have_a_file_for_all_that_they_depend_on(tiny, folder, monk
         settings = {
             "model": model,
             "samples": samples,
+            "tuned": True,
             "tuning": samples[2:],
             "weight_bits": 2,
         } | own
