@@ -80,7 +80,7 @@ def test_text_through_the_cable(run, tiny, which):
 @pytest.mark.campaign
 @pytest.mark.parametrize(
     ("memory", "context_bits"),
-    [("--memory-rows 2048", 0), ("--memory sdram --set contexts=30", 5)],
+    [("--memory-rows 2048", 1), ("--memory sdram --set contexts=30", 5)],
 )
 def test_a_model_that_people_use(run, memory, context_bits):
     """SmolLM2-135M's next token by VEDA's core of 64 PEs, its cache in the board's memory.

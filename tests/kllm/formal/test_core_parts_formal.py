@@ -28,6 +28,9 @@ DEPTHS = {
 }
 """Commands for which each part's queue has room."""
 
+BANK_PLACE = command_layouts(CORE)["results"]["bank"].offset
+"""Bit of a product's bank in its command in the queue of results."""
+
 
 def test_index_buffer():
     p = IndexBufferParameters(k=6, bits=1, lanes=1, segment=2, columns=3, vectors=2)
@@ -179,7 +182,7 @@ class BanksSpec(Elaboratable):
         """The command that has begun is the newest in the queue of results."""
         place = internals.signal("results_commands.fifo.consume") + count
         row = internals.row(m, "results_commands.fifo.storage", place[:2])
-        m.d.comb += Assert(~started | (row[-1] == own))
+        m.d.comb += Assert(~started | (row[BANK_PLACE] == own))
 
     def _invariant(self, m, internals, levels, banks, count, there, waiting, latest):
         vector = internals.signal("vector")
@@ -199,8 +202,7 @@ class BanksSpec(Elaboratable):
             place = (consume + n)[: (IN_FLIGHT - 1).bit_length()]
             row = internals.row(m, "results_commands.fifo.storage", place)
             with m.If(count > n):
-                # `bank` is the command's last field.
-                m.d.comb += Assert(row[-1] == banks[n])
+                m.d.comb += Assert(row[BANK_PLACE] == banks[n])
             for bank in (0, 1):
                 used[bank].append((count > n) & (banks[n] == bank))
         for bank in (0, 1):

@@ -143,18 +143,23 @@ def test_cover():
     prove_block(LaneSpec(PeLane(ONE_GROUP)), "pe_lane", "cover", depth=15, solver="yices")
 
 
+NEXT = "\n        m.d.comb += "
+
 FAULTS = {
     "lost": ("step.last & sparse.i.ready & counter.i.ready", "step.last & sparse.i.ready"),
     "doubled": ("self.i.valid & counter.i.ready & scales.i.ready", "self.i.valid & scales.i.ready"),
     "alone": (
-        "reduction.i.valid.eq(counter.o.valid & self.products.valid)",
-        "reduction.i.valid.eq(counter.o.valid)",
+        "join(m, [counter.o, self.products], [reduction.i])",
+        f"join(m, [counter.o], [reduction.i]){NEXT}self.products.ready.eq(counter.o.valid)",
     ),
     "all_groups": (
         '"integer", "last", "groups")',
         '"integer", "last")',
     ),
-    "apart": ("part.ready.eq(scale.i.ready & others.all())", "part.ready.eq(scale.i.ready)"),
+    "apart": (
+        "scales.o, self.vector_scale)",
+        "scales.o, self.vector_scale)\n        m.d.comb += sparse_sums.o.ready.eq(scale.i.ready)",
+    ),
 }
 
 
