@@ -69,7 +69,7 @@ def _counts(p: ReductionParameters, bins: int, rng: np.random.Generator) -> np.n
         few = rng.integers(1, bins + 1)
         counts[at[:few]] = 1 << rng.integers(0, p.k.bit_length(), few)
     elif kind == 2:  # a bin or two
-        counts[at[:2]] = rng.integers(0, p.k + 1, 2)
+        counts[at[:2]] = rng.integers(0, p.k + 1, min(2, bins))
     else:  # any distribution from even to concentrated
         weight = rng.random(bins) ** rng.choice([0.0, 1.0, 8.0])
         wanted = rng.integers(0, p.k + 1) if kind > 3 else p.k
