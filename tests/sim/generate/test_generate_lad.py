@@ -84,6 +84,13 @@ def test_it_is_dense_attention_with_lines_for_exp(generated, tmp_path):
     assert run["cycles"].sum(0).tolist() == result["cycles_per_token"]
 
 
+def test_rows_are_not_loaded_ahead_beside_products_on_the_same_tile(run, model):
+    line = attention_command(model, BLOCK, f"--linear {BLOCK} {SETTINGS} --set prefetch=24")
+    status, out, err = run(line)
+    assert (status, out) == (2, "")
+    assert "prefetch must be 0, not 24, on a tile that multiplies too" in err
+
+
 @pytest.mark.campaign
 def test_rows_loaded_ahead(generated):
     """The step has fewer cycles; its outputs are the same, with the model's check and without."""

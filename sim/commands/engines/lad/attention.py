@@ -83,7 +83,7 @@ class LadAttention(StoredAttention[LadTileParameters]):
 
     def _load(self, token: int, stimulus: Stimulus) -> None:
         self._compared(token, stimulus, DRAIN, "rows loaded ahead: ")
-        self.cycles.pop()
+        self.cycles.pop()  # beside products, so they are not the step's
 
     def _unchecked(self, token: int, q: np.ndarray, k: np.ndarray, v: np.ndarray):
         """The step by the RTL alone, which does not show which positions are active."""
@@ -150,8 +150,8 @@ class LadEngine(AttentionEngine[LadTileParameters]):
         require_tokens(tokens, "positions", p.positions)
         if p.prefetch and p.weights:
             raise ParameterError(
-                "prefetch must be 0 on a tile that multiplies too: a product reads a row in each"
-                f" cycle, so that nothing can be loaded beside it, not {p.prefetch}"
+                f"prefetch must be 0, not {p.prefetch}, on a tile that multiplies too: a product"
+                " reads a row in each cycle, so that nothing can be loaded beside it"
             )
 
     def note(self, figures: dict[str, float]) -> str:
