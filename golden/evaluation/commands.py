@@ -35,6 +35,7 @@ DEFAULTS = (
     "streaming:capacity=128",
     "h2o:capacity=128",
     "voting:capacity=128",
+    "blocks:capacity=128",
     "topick:threshold=0.001",
     "lad",
     "spatten",
