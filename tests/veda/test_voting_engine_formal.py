@@ -324,14 +324,14 @@ def test_cover(monkeypatch):
 FAULTS = {
     "votes_always": (
         voting_engine,
-        "m.If(r.command.vote & ~r.invalid)",
-        "m.If(~r.invalid)",
+        "m.If(r.command.vote & ~r.is_invalid):",
+        "m.If(~r.is_invalid):",
         "more than",
     ),
     "votes_though_invalid": (
         voting_engine,
-        "r.command.vote & ~r.invalid",
-        "r.command.vote",
+        "r.command.vote & ~r.is_invalid):",
+        "r.command.vote):",
         "more than",
     ),
     "youngest": (
