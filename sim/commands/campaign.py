@@ -107,6 +107,7 @@ class Kept:
                 self.runs[file] = found
 
     def names(self, file: str) -> tuple[str, ...]:
+        """Tests of a file that need not be run again."""
         return self.runs[file][0] if file in self.runs else ()
 
     def add(self, names: tuple[str, ...], run: TestRun) -> None:

@@ -186,38 +186,35 @@ def _compile_parts(design: Design, scratch: Path, more: Path) -> list[str]:
         _run([str(verilator()), *TRANSLATE, *arguments, *more], scratch, design.module)
 
     module = repeated_module(design)
-    folders = ["obj_dir"]
     if module is None:
         translate("--top-module", design.module, "design.v")
     else:
-        folders.append("library")
         library = ["--lib-create", module, "--prefix", "Library", "--Mdir", "library"]
         translate(*library, "--top-module", module, "design.v")
         (scratch / "rest.v").write_text(without_module(design, module))
         # The calls are SystemVerilog, whatever the design is read as.
         rest = ["rest.v", "+1800-2017ext+sv", f"library/{module}.sv"]
         translate("--top-module", design.module, *rest)
-    parts = _parts(scratch / "obj_dir", more)
-    parts += [part for folder in folders[1:] for part in _parts(scratch / folder)]
+    # Files of two models cannot be one part, as each has precompiled headers.
+    parts = [*_parts(scratch / "obj_dir", more), *_parts(scratch / "library")]
     commands = []
     for number, (optimise, files) in enumerate(parts):
         part = scratch / f"part{number}.cpp"
         part.write_text("".join(f'#include "{path}"\n' for path in files))
         # Headers compiled at -O2 are not good at -O0.
         header = [] if optimise == LARGE_ONCE else ["-include", str(_precompiled())]
-        includes = [f"-I{folder}" for folder in folders]
         output = ["-c", part.name, "-o", f"{part.stem}.o"]
-        commands.append([*_compiler(optimise), *header, *includes, *output])
+        commands.append([*_compiler(optimise), *header, "-Iobj_dir", "-Ilibrary", *output])
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda command: _run(command, scratch, design.module), commands))
     return [command[-1] for command in commands]
 
 
 def _parts(folder: Path, *more: Path) -> list[tuple[str, list[Path]]]:
-    """C++ files to compile together, with an option of optimisation each."""
+    """C++ files to compile together, with an option of optimisation each; none of no folder."""
     generated = sorted(folder.glob("*.cpp"))
     if sum(path.stat().st_size for path in generated) < PARTS:
-        return [(OFTEN, [*generated, *more])]
+        return [(OFTEN, [*generated, *more])] if generated else []
     once = [path for path in generated if path.stem.endswith("Slow")]
     often = [path for path in generated if path not in once]
     parts = [(OFTEN, half) for half in _halves(often)]

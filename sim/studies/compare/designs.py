@@ -20,7 +20,7 @@ class Algorithm:
     """An algorithm without a core.
 
     knobs
-        As those of a design.
+        Function of the shape and the memory's channels, as :class:`Compared` has it.
     moves
         Function of the shape, its data and the knobs: what a layer's step moves.
     """

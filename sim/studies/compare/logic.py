@@ -4,8 +4,8 @@ Each design is mapped by hierarchy, at its own parameters: area, flip-flops, bit
 energy is an estimate of five parts. *Arithmetic* is priced by operations: each unit of UNITS runs
 its testbench on its mapped netlist, on real data, and costs the same in a core for each beat, in
 proportion to the elements of a head. *Clock* is the pins of all flip-flops in every cycle of the
-step, and the buffers of a tree to them, *leakage* that of the whole area and of the memories' bits
-for its time, *memories* each access to a memory on the chip that was counted in the step. *Wires*
+step, and the buffers of a tree to them, *leakage* is what the area and the memories' bits lose in
+its time, *memories* each access to a memory on the chip that was counted in the step. *Wires*
 are WIRES of toggles and clock. Left out: arithmetic without a unit here (the shell around a core's
 array, tables, LAD's other arithmetic).
 """
