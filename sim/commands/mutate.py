@@ -131,8 +131,8 @@ def register(commands) -> None:
         "mutate",
         description=(
             "Make faulty copies of a block (mutants), run the testbench on each under every stall "
-            "pattern until it fails, and try to prove by k-induction that the survivors are "
-            "equivalent to the block. Exits 1 if some mutant is neither detected nor proved "
+            "pattern until it fails, and try to prove, on gates and on words, that the survivors "
+            "are equivalent to the block. Exits 1 if some mutant is neither detected nor proved "
             "equivalent; each is listed with its Python source line."
         ),
     )

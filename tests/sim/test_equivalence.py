@@ -7,6 +7,7 @@ import pytest
 from amaranth.lib import data
 
 from sim.checks.formal.equivalence import Prover
+from sim.checks.formal.gate_equivalence import GateProver
 from sim.core.yosys import yosys
 
 # A register of one beat, a count of beats modulo 3 and a history of the last three valids. Faults:
@@ -81,6 +82,31 @@ def test_different_mutants_are_told_apart_as_early_as_can_be(smt2, fault, cycle)
     verdict = prover(smt2).judge(fault, 20)
     assert verdict.status == "differs"
     assert verdict.detail.startswith(f"in cycle {cycle} after reset")
+
+
+@pytest.fixture(scope="module")
+def by_gates():
+    return GateProver(DESIGN, "faulty", {"i": 2})
+
+
+@pytest.mark.parametrize("fault", [0, 1, 2, 8, 9])
+def test_gates_prove_equivalent_mutants(by_gates, fault):
+    assert by_gates.prove(fault, 20)
+
+
+@pytest.mark.parametrize("fault", [3, 4, 5, 6, 7])
+def test_gates_never_prove_other_mutants(by_gates, fault):
+    assert by_gates.prove(fault, 20) is None
+
+
+def test_a_difference_of_own_registers_alone_is_no_fault(by_gates):
+    """A payload loaded without a beat leaves two bits of the register, and goes no further."""
+    assert by_gates.prove(2, 20) == "no difference leaves 2 of 9 registers"
+
+
+def test_gates_keep_inputs_within_their_range():
+    shape = data.StructLayout({"digit": range(3)})
+    assert GateProver(DESIGN, "faulty", {"i": shape}).prove(7, 20)
 
 
 def test_a_proof_does_not_depend_on_what_was_judged_before(smt2):

@@ -29,14 +29,14 @@ def remember_offers(system: System, sources: dict) -> tuple[System, Term]:
             following[waits] = manager.mk_term(Kind.BV_AND, [following[waits], running])
         kept = terms.all([terms.bit(valid, 0), terms.equal(payload, beat)])
         rules.append(terms.any([terms.negate(terms.bit(waits, 0)), kept]))
-        for offset, width, limit in _limits(shape):
+        for offset, width, limit in limits(shape):
             field = manager.mk_term(Kind.BV_EXTRACT, [payload], [offset + width - 1, offset])
             most = terms.value(field.sort(), limit - 1)
             rules.append(manager.mk_term(Kind.BV_ULE, [field, most]))
     return dataclasses.replace(system, next=following), terms.all(rules)
 
 
-def _limits(shape, offset: int = 0) -> Iterator[tuple[int, int, int]]:
+def limits(shape, offset: int = 0) -> Iterator[tuple[int, int, int]]:
     """Offset, width and end of the range, for each payload field that is a range from 0."""
     if isinstance(shape, range):
         width = Shape.cast(shape).width
@@ -44,4 +44,4 @@ def _limits(shape, offset: int = 0) -> Iterator[tuple[int, int, int]]:
             yield offset, width, shape.stop
     elif isinstance(shape, data.Layout):
         for _, field in shape:
-            yield from _limits(field.shape, offset + field.offset)
+            yield from limits(field.shape, offset + field.offset)

@@ -3,7 +3,7 @@
 Each mutant of the design (:mod:`sim.checks.mutation.mutants`) runs the block's real and random
 stimuli under every stall pattern, until a check fails: the mutant is killed. A mutant that passes
 all checks either is equivalent to the design, by an unbounded proof
-(:mod:`sim.checks.formal.equivalence`), or survives and shows a hole in the testbench.
+(:class:`Judge`), or survives and shows a hole in the testbench.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from tqdm import tqdm
 from hw.catalogue import Block
 from hw.parameters import Parameters
 from sim.checks.formal.equivalence import Prover, Verdict
+from sim.checks.formal.gate_equivalence import GateProver
 from sim.checks.mutation.mutants import SELECT, Mutant, Mutants, create
 from sim.core.memory import TIMINGS, timings_of
 from sim.core.stalls import PATTERNS
@@ -168,14 +169,34 @@ def mutate(
     watch.lap("simulate")
     harness.close()
     report.killed = [mutant for mutant in mutants.mutants if mutant not in alive]
-    design = mutants.design
-    prover = Prover(mutants.smt2, design.inputs, design.outputs)
+    judge = Judge(mutants) if alive else None
     for mutant in tqdm(alive, desc="prove", unit="mutant", disable=None, leave=False):
-        survivor = Survivor(mutant, prover.judge(mutant.number, seconds))
+        assert judge
+        survivor = Survivor(mutant, judge(mutant.number, seconds))
         proved = survivor.verdict.equivalent
         (report.equivalent if proved else report.survivors).append(survivor)
     watch.lap("prove")
     return report
+
+
+class Judge:
+    """Proves mutants equivalent, or finds inputs that tell them from the design.
+
+    By gates (:class:`sim.checks.formal.gate_equivalence.GateProver`) in the first half of the
+    time, then by words (:class:`sim.checks.formal.equivalence.Prover`).
+    """
+
+    def __init__(self, mutants: Mutants):
+        design = mutants.design
+        self._gates = GateProver(design.verilog, design.module, design.inputs)
+        self._words = Prover(mutants.smt2, design.inputs, design.outputs)
+
+    def __call__(self, number: int, seconds: float) -> Verdict:
+        started = time.monotonic()
+        proof = self._gates.prove(number, seconds / 2)
+        if proof is not None:
+            return Verdict("equivalent", proof)
+        return self._words.judge(number, seconds - (time.monotonic() - started))
 
 
 class _Watch:

@@ -11,6 +11,7 @@ import pytest
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from sim.checks.formal.equivalence import Prover
+from sim.checks.formal.gate_equivalence import GateProver
 from sim.checks.mutation import mutation
 from sim.checks.mutation.mutants import create
 from sim.commands import mutate
@@ -69,10 +70,13 @@ def test_mutants_are_the_same_for_the_same_seed(skid_buffer):
 def test_no_mutant_is_both_noticed_and_proved_equivalent(skid_buffer):
     mutants, checks, harness = skid_buffer
     alive = mutation.surviving(mutants, checks, harness)
-    prover = Prover(mutants.smt2, mutants.design.inputs, mutants.design.outputs)
+    design = mutants.design
+    words = Prover(mutants.smt2, design.inputs, design.outputs)
+    gates = GateProver(design.verilog, design.module, design.inputs)
     for mutant in mutants.mutants:
-        verdict = prover.judge(mutant.number, 10)
+        verdict = words.judge(mutant.number, 10)
         assert verdict.equivalent == (mutant in alive), (str(mutant), str(verdict))
+        assert bool(gates.prove(mutant.number, 10)) == (mutant in alive), str(mutant)
 
 
 def test_weak_checks_leave_survivors_that_differ(skid_buffer):

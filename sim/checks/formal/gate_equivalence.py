@@ -1,0 +1,161 @@
+"""Sequential equivalence of a design and its mutants on gates: unbounded proofs by ABC.
+
+The claim is that of :mod:`sim.checks.formal.equivalence`. As copies share all gates that a fault
+does not reach, whole cores can be judged. Two methods, in this order:
+
+1. Both copies have all registers of their own. Induction over all registers that correspond, or
+   are constant (ABC's ``lcorr``), shows that no output differs.
+2. The mutant has its own copies of some registers only, and shares the others, as long as none of
+   those would get another value. That this and any other difference of an output never happens
+   is a property that ABC proves with an invariant of its own (property directed reachability,
+   ``pdr``). It is tried without copies, then with copies of the registers that the fault can
+   change in a cycle, in two, and so on.
+"""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from sim.checks.formal import gates
+from sim.checks.formal.gates import Graph
+from sim.checks.formal.input_rules import limits
+from sim.checks.mutation.mutants import SELECT
+from sim.core import yosys
+from sim.core.tools import ToolError
+
+STEPS = 4
+"""Cycles of the fault's effect that are tried in the second method."""
+
+
+class GateProver:
+    """Judges mutants of one design.
+
+    verilog, top
+        The design with all mutants, and its module's name.
+    sources
+        Input stream names to payload shapes.
+    :raises ToolError: if Yosys fails.
+    """
+
+    def __init__(self, verilog: str, top: str, sources: Mapping):
+        self._netlist, self._sources = gates.read(verilog, top), sources
+
+    def prove(self, number: int, seconds: float) -> str | None:
+        """How mutant `number` was proved equivalent within about `seconds`; None if it was not."""
+        everything = frozenset(range(len(self._netlist.registers)))
+        deadline = time.monotonic() + seconds
+        graph, wrong, parted = self._pair(number, everything)
+        if _corresponds(graph, wrong, seconds):
+            return f"{len(everything)} registers correspond"
+        copied: frozenset[int] = frozenset()
+        for step in range(STEPS):
+            graph, wrong, parted = self._pair(number, copied)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            if _never(graph, wrong, left / (STEPS - step)):
+                return f"no difference leaves {len(copied)} of {len(everything)} registers"
+            if parted <= copied:
+                break
+            copied |= parted
+        return None
+
+    def _pair(self, number: int, copied: frozenset[int]) -> tuple[Graph, int, frozenset[int]]:
+        """Design and mutant with these registers of its own, as a graph; what must not happen;
+        the other registers that the fault may change."""
+        graph, netlist = Graph(), self._netlist
+        running = graph.register()  # not in the first cycle, in which both are reset
+        graph.connect(running, 1)
+        shared = {"clk": [0], SELECT: [0] * len(netlist.inputs[SELECT])}
+        inputs = {
+            name: shared.get(name) or [graph.input() for _ in bits]
+            for name, bits in netlist.inputs.items()
+        }
+        reset = 0
+        if "rst" in inputs:
+            reset = graph.either(inputs["rst"][0], running ^ 1)
+            inputs["rst"] = [reset]
+        values = {
+            literal: word[bit]
+            for name, word in inputs.items()
+            for bit, literal in enumerate(netlist.inputs[name])
+        }
+        values |= {literal: graph.input() for literal in netlist.free}
+        faulty = values | {
+            literal: number >> bit & 1 for bit, literal in enumerate(netlist.inputs[SELECT])
+        }
+        own: dict[int, list[int]] = {}
+        for index, (literal, _) in enumerate(netlist.registers):
+            first = graph.input()
+            own[index] = [graph.register() for _ in range(1 + (index in copied))]
+            held = [graph.choose(running, register, first) for register in own[index]]
+            values[literal], faulty[literal] = held[0], held[-1]
+        right, mutant = netlist.copy(graph, values), netlist.copy(graph, faulty)
+        wrong, parted = [], set()
+        for index, (_, following) in enumerate(netlist.registers):
+            pair = right(following), mutant(following)
+            for register, value in zip(own[index], pair, strict=False):
+                graph.connect(register, value)
+            if index not in copied and pair[0] != pair[1]:
+                parted.add(index)
+                wrong.append(graph.differ(*pair))
+        for name, bits in netlist.outputs.items():
+            differs = graph.any(graph.differ(right(bit), mutant(bit)) for bit in bits)
+            if name.endswith("__payload"):
+                [valid] = netlist.outputs[name.removesuffix("payload") + "valid"]
+                differs = graph.both(differs, right(valid))
+            wrong.append(differs)
+        kept = self._rules(graph, inputs, right, reset)
+        happens = graph.both(graph.both(running, kept), graph.any(wrong))
+        return graph, happens, frozenset(parted)
+
+    def _rules(self, graph: Graph, inputs: Mapping, right, reset: int) -> int:
+        """Whether the inputs have kept the rules of streams up to this cycle."""
+        broken = graph.register()
+        rules = [broken ^ 1]
+        for stream, shape in self._sources.items():
+            [valid], payload = inputs[f"{stream}__valid"], inputs.get(f"{stream}__payload", [])
+            [ready] = map(right, self._netlist.outputs[f"{stream}__ready"])
+            waits = graph.register()
+            graph.connect(waits, graph.both(graph.both(valid, ready ^ 1), reset ^ 1))
+            changes = [valid ^ 1]
+            for bit in payload:
+                beat = graph.register()
+                graph.connect(beat, bit)
+                changes.append(graph.differ(bit, beat))
+            rules.append(graph.both(waits, graph.any(changes)) ^ 1)
+            for offset, width, limit in limits(shape):
+                rules.append(graph.at_most(payload[offset : offset + width], limit - 1))
+        kept = graph.any(rule ^ 1 for rule in rules) ^ 1
+        graph.connect(broken, kept ^ 1)
+        return kept
+
+
+def _corresponds(graph: Graph, wrong: int, seconds: float) -> bool:
+    """Whether nothing is left of `wrong` once registers that correspond are merged."""
+    written = _abc(graph, wrong, "lcorr;write_aiger out", seconds)
+    header, _, rest = written.partition(b"\n")
+    sizes = header.split()
+    if len(sizes) < 6:  # out of time
+        return False
+    outputs = rest.split(b"\n")[int(sizes[3]) :]
+    return outputs[0] == b"0"
+
+
+def _never(graph: Graph, wrong: int, seconds: float) -> bool:
+    """Whether `wrong` is proved never to be true."""
+    limit = max(1, int(seconds))
+    written = _abc(graph, wrong, f"pdr -T {limit};write_status out", seconds + 5)
+    return written.startswith(b"snl_UNSAT")
+
+
+def _abc(graph: Graph, output: int, commands: str, seconds: float) -> bytes:
+    """What ABC's commands write to the file ``out``; nothing if it has not time or stack enough."""
+    with tempfile.TemporaryDirectory(prefix="equivalence_") as folder:
+        graph.write(Path(folder, "in.aig"), output)
+        with contextlib.suppress(TimeoutError, ToolError):
+            yosys.abc(f"read_aiger in.aig;{commands}", Path(folder), "compare gates", seconds)
+        out = Path(folder, "out")
+        return out.read_bytes() if out.exists() else b""
