@@ -19,6 +19,7 @@ from sim.commands.arguments import (
     execution,
     pattern,
     vectors,
+    whole,
 )
 from sim.core.jobs import executor
 from sim.core.result import configuration_name, settings_of
@@ -83,7 +84,7 @@ def mutate_all(arguments) -> int:
     """Every block that has the preset, as a long job."""
     if arguments.set:
         raise ParameterError("--set needs one block, not 'all'")
-    names = ("count", "seed", "vectors", "within")
+    names = ("count", "seed", "vectors", "rounds", "within")
     settings = {name: getattr(arguments, name) for name in names}
     settings["seconds"] = arguments.proof_seconds
     tasks = [
@@ -118,6 +119,7 @@ def mutate_command(arguments) -> int:
         count=arguments.count,
         seed=arguments.seed,
         vectors=arguments.vectors,
+        rounds=arguments.rounds,
         seconds=arguments.proof_seconds,
         within=arguments.within,
     )
@@ -145,6 +147,13 @@ def register(commands) -> None:
         type=vectors,
         metavar="N",
         help="transactions of each kind, real and random (default: the testbench's)",
+    )
+    command.add_argument(
+        "--rounds",
+        type=whole,
+        default=0,
+        metavar="N",
+        help="rounds of further random data for mutants that survive (%(default)s)",
     )
     command.add_argument(
         "--proof-seconds",

@@ -47,7 +47,7 @@ class GateProver:
         everything = frozenset(range(len(self._netlist.registers)))
         deadline = time.monotonic() + seconds
         graph, wrong, parted = self._pair(number, everything)
-        if _corresponds(graph, wrong, seconds):
+        if corresponds(graph, wrong, seconds):
             return f"{len(everything)} registers correspond"
         copied: frozenset[int] = frozenset()
         for step in range(STEPS):
@@ -133,9 +133,13 @@ class GateProver:
         return kept
 
 
-def _corresponds(graph: Graph, wrong: int, seconds: float) -> bool:
-    """Whether nothing is left of `wrong` once registers that correspond are merged."""
-    written = _abc(graph, wrong, "lcorr;write_aiger out", seconds)
+def corresponds(graph: Graph, wrong: int, seconds: float, by: str = "lcorr") -> bool:
+    """Whether nothing is left of `wrong` once registers that correspond are merged.
+
+    by
+        ABC's commands; with ``scorr`` any nodes that correspond are merged.
+    """
+    written = _abc(graph, wrong, f"{by};write_aiger out", seconds)
     header, _, rest = written.partition(b"\n")
     sizes = header.split()
     if len(sizes) < 6:  # out of time

@@ -180,7 +180,7 @@ def parse(text: str) -> Netlist:
     for line in rows:
         if line == "c":  # a comment follows
             break
-        found = re.fullmatch(r"([io])(\d+) ([a-z]\w*)(?:\[(\d+)\])?", line)
+        found = re.fullmatch(r"([io])(\d+) (\w\S*?)(?:\[(\d+)\])?", line)
         if found:
             [literal] = (inputs if found[1] == "i" else outputs)[int(found[2])]
             ports[found[1]].setdefault(found[3], {})[int(found[4] or 0)] = literal

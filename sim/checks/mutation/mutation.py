@@ -9,6 +9,7 @@ all checks either is equivalent to the design, by an unbounded proof
 import dataclasses
 import itertools
 import time
+from collections.abc import Iterator, Sequence
 
 from tqdm import tqdm
 
@@ -76,6 +77,13 @@ class Report:
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
+def _vectors(testbench, parameters: Parameters) -> int:
+    own = getattr(testbench, "mutant_vectors", None)
+    return (
+        VECTORS_FACTOR * testbench.default_vectors(parameters) if own is None else own(parameters)
+    )
+
+
 def checks_of(
     block: Block, parameters: Parameters, seed: int, vectors: int | None = None
 ) -> list[Check]:
@@ -85,9 +93,7 @@ def checks_of(
     stimulus is about.
     """
     testbench = load_testbench(block)
-    by_default = VECTORS_FACTOR * testbench.default_vectors(parameters)
-    own = getattr(testbench, "mutant_vectors", None)
-    vectors = vectors or (by_default if own is None else own(parameters))
+    vectors = vectors or _vectors(testbench, parameters)
     stimuli = stimuli_of(block, parameters, load_trace(None), vectors, seed)
     seeded = [(stimulus, seed) for stimulus in stimuli]
     seeded.append((testbench.stimulus(parameters, None, vectors, seed + 1), seed + 1))
@@ -96,6 +102,17 @@ def checks_of(
         Check(stimulus, stall, of) for (stimulus, of), stall in itertools.product(seeded, order)
     ]
     return sorted(checks, key=lambda check: (order.index(check.stall), check.stimulus.cycles))
+
+
+def further_checks(
+    block: Block, parameters: Parameters, seed: int, vectors: int | None, rounds: int
+) -> Iterator[list[Check]]:
+    """Random data of other seeds than those of :func:`checks_of`, under every stall pattern."""
+    testbench = load_testbench(block)
+    vectors = vectors or _vectors(testbench, parameters)
+    for of in range(seed + 2, seed + 2 + rounds):
+        stimulus = testbench.stimulus(parameters, None, vectors, of)
+        yield [Check(stimulus, stall, of) for stall in PATTERNS]
 
 
 def complaint(harness: Harness, mutants: Mutants, number: int, check: Check) -> str | None:
@@ -120,8 +137,10 @@ def harness_of(mutants: Mutants, checks: list[Check]) -> Harness:
     return Harness(mutants.design)
 
 
-def surviving(mutants: Mutants, checks: list[Check], harness: Harness) -> list[Mutant]:
-    """The mutants that pass every check.
+def surviving(
+    mutants: Mutants, checks: list[Check], harness: Harness, among: Sequence[Mutant] | None = None
+) -> list[Mutant]:
+    """The mutants, all or those `among` them, that pass every check.
 
     :raises ToolError: if the design without a fault fails one.
     """
@@ -131,7 +150,8 @@ def surviving(mutants: Mutants, checks: list[Check], harness: Harness) -> list[M
             raise ToolError(
                 f"the design fails its own testbench without a mutation ({check}): {said}"
             )
-    bar = tqdm(mutants.mutants, desc="simulate", unit="mutant", disable=None, leave=False)
+    chosen = mutants.mutants if among is None else among
+    bar = tqdm(chosen, desc="simulate", unit="mutant", disable=None, leave=False)
     return [
         mutant
         for mutant in bar
@@ -149,9 +169,12 @@ def mutate(
     vectors: int | None = None,
     seconds: float = PROOF_SECONDS,
     within: str | None = None,
+    rounds: int = 0,
 ) -> Report:
     """Make, simulate and judge mutants of one configuration.
 
+    rounds
+        Of further random data, each of another seed, for those that pass.
     seconds
         Time limit for judging each survivor.
     within
@@ -166,6 +189,8 @@ def mutate(
     harness = harness_of(mutants, checks)
     watch.lap("build")
     alive = surviving(mutants, checks, harness)
+    for further in further_checks(block, parameters, seed, vectors, rounds if alive else 0):
+        alive = surviving(mutants, further, harness, alive)
     watch.lap("simulate")
     harness.close()
     report.killed = [mutant for mutant in mutants.mutants if mutant not in alive]

@@ -8,13 +8,34 @@ from hw.emit.export import yosys_verilog
 from hw.emit.verilog import plain
 from hw.emit.verilog_body import Body, inputs_of, wrapped
 from hw.emit.verilog_passes import readable_body
+from sim.checks.formal import gate_equivalence, gates
+from sim.checks.formal.gates import Graph, Netlist
 from sim.core import yosys
+from sim.core.tools import ToolError
 
+# Registers begin with their initial values; what a text leaves open is 0.
 READ = """\
-read_verilog {side}.v; proc; opt_clean; memory_map; techmap -map operators.v; opt_clean
-write_rtlil {side}.il"""
-# Two multipliers are more than a SAT solver compares in hours. Nothing that is done to a text
-# depends on what `*` computes, so another function of the same operands takes its place.
+design -load {side}
+blackbox =* {module} %d
+hierarchy -top {module}
+opt_clean
+memory_map
+opt_clean
+techmap -map operators.v
+opt -fast
+expose -evert c:*
+techmap
+simplemap
+opt_clean
+setundef -undriven -zero
+zinit -all
+dfflegalize -cell $_DFF_P_ 0
+aigmap
+opt_clean
+write_aiger -ascii -symbols {side}.{module}.aag"""
+
+# Nothing that is done to a text depends on what `*` computes, so another function of the same
+# operands takes its place, which is compared sooner.
 OPERATORS = """\
 (* techmap_celltype = "$mul" *)
 module mixed(A, B, Y);
@@ -31,63 +52,63 @@ module mixed(A, B, Y);
   assign Y = a ^ {b, b[Y_WIDTH-1]};
 endmodule
 """
-COMPARE = """\
-design -reset; read_rtlil before.il; rename {module} gold; {names}design -stash one
-design -reset; read_rtlil after.il; rename {module} gate; blackbox =* gate %d
-design -copy-from one -as gold gold
-equiv_make gold gate both; cd both; opt_clean; equiv_simple; equiv_status -assert"""
+SECONDS = 300
 
 
 def assert_same_hardware(rtlil: str) -> None:
     """Each module, as Yosys writes it and as it is after all changes, is proved equivalent.
 
-    Wires correspond by their names, and so do sub-blocks, of which only the ports count. A
-    product may be any function of its operands: the proof is for one of them, and no other.
+    From the initial values on, every output agrees in every cycle. Of a sub-block the inputs are
+    outputs of the module, and its outputs inputs. A product may be any function of its operands:
+    the proof is for one of them, and no other.
 
-    :raises ToolError: if a bit of a port, register or sub-block's input differs, or may.
+    :raises ToolError: if a bit of a port or of a sub-block's input differs, or may.
     """
     modules = [module for module in plain(yosys_verilog(rtlil)) if "\nendmodule" in module]
     inputs = inputs_of("".join(modules))
-    after: list[str] = []
-    names: dict[str, dict[str, str]] = {}
+    names, after = [], []
     for module in modules:
-        name = re.search(r"^module (\w+)", module, re.M)
-        assert name
+        found = re.search(r"^module (\w+)", module, re.M)
+        assert found
+        names.append(found[1])
         body = Body(module, inputs)
         lines = [*map(wrapped, readable_body(body))]
         after.append(body.head + "\n".join(lines) + "\n" + body.tail)
-        names[name[1]] = {old: new for old, new in body.names.items() if old != new}
     with tempfile.TemporaryDirectory(prefix="same_hardware_") as folder:
-        Path(folder, "before.v").write_text("".join(modules))
-        Path(folder, "after.v").write_text("".join(after))
-        Path(folder, "operators.v").write_text(OPERATORS)
-        read = [READ.format(side="before"), "design -reset", READ.format(side="after")]
-        yosys.yosys(["\n".join(read)], Path(folder), "read the texts")
-        widths = [_widths(Path(folder, f"{side}.il").read_text()) for side in ("before", "after")]
-        compare = [
-            COMPARE.format(module=name, names=_renamed(changed, *(of[name] for of in widths)))
-            for name, changed in names.items()
-        ]
-        yosys.yosys(["\n".join(compare)], Path(folder), "prove the texts equivalent")
+        work = Path(folder)
+        (work / "before.v").write_text("".join(modules))
+        (work / "after.v").write_text("".join(after))
+        (work / "operators.v").write_text(OPERATORS)
+        sides = "before", "after"
+        script = [f"read_verilog {side}.v; proc; design -stash {side}" for side in sides]
+        script += [READ.format(side=side, module=name) for name in names for side in sides]
+        yosys.yosys(script, work, "read the texts")
+        for name in names:
+            before, changed = ((work / f"{side}.{name}.aag").read_text() for side in sides)
+            _assert_same(name, gates.parse(before), gates.parse(changed))
 
 
-def _widths(rtlil: str) -> dict[str, dict[str, int]]:
-    """Widths of each module's wires other than its ports."""
-    found = {}
-    for name, module in re.findall(r"^module \\(\S+)\n(.*?)^end$", rtlil, re.M | re.S):
-        wires = re.findall(r"^  wire (?:width (\d+) )?(?:signed )?\\(\w+)$", module, re.M)
-        found[name] = {wire: int(width or 1) for width, wire in wires}
-    return found
-
-
-def _renamed(changed: dict[str, str], before: dict[str, int], after: dict[str, int]) -> str:
-    """Commands that give wires their new names, where both texts have them."""
-    pairs: dict[str, str] = {}
-    for old, new in changed.items():
-        if before.get(old, 0) == after.get(new, -1) and new not in pairs.values():
-            pairs[old] = new
-    # Another wire may have a new name already; it makes room.
-    aside = "".join(f"rename {new} {new}_aside; " for new in pairs.values() if new in before)
-    names = {old: f"{old}_aside" if old in pairs.values() else old for old in pairs}
-    renamed = "".join(f"rename {names[old]} {new}; " for old, new in pairs.items())
-    return f"cd gold; {aside}{renamed}cd; " if pairs else ""
+def _assert_same(name: str, before: Netlist, after: Netlist) -> None:
+    graph = Graph()
+    graph.register()  # ABC compares designs with registers only
+    ports = {port: [graph.input() for _ in bits] for port, bits in before.inputs.items()}
+    if not sorted(ports) == sorted(after.inputs) or sorted(before.outputs) != sorted(after.outputs):
+        raise ToolError(f"the texts of {name} differ in ports")
+    copies = []
+    for netlist in (before, after):
+        values = {
+            literal: ports[port][bit]
+            for port, bits in netlist.inputs.items()
+            for bit, literal in enumerate(bits)
+        }
+        values |= {literal: graph.register() for literal, _ in netlist.registers}
+        copy = netlist.copy(graph, values)
+        for literal, following in netlist.registers:
+            graph.connect(values[literal], copy(following))
+        copies.append({port: [*map(copy, bits)] for port, bits in netlist.outputs.items()})
+    one, other = copies
+    wrong = graph.any(
+        graph.differ(*bits) for port in one for bits in zip(one[port], other[port], strict=True)
+    )
+    if not gate_equivalence.corresponds(graph, wrong, SECONDS, "lcorr;scorr"):
+        raise ToolError(f"could not prove the texts of {name} equivalent")
