@@ -252,7 +252,6 @@ def test_the_hardware_of_every_block_stays_the_same(block):
     ("line", "wrong"), [(r"a_fraction\} \* ", "b_fraction} * "), (r" \* ", " + ")]
 )
 def test_a_product_of_other_operands_is_found(line, wrong, monkeypatch):
-    """Although the proof is of another function of the operands."""
     changed = []
 
     def faulty(body):

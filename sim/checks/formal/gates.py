@@ -5,6 +5,7 @@ A literal is twice the number of a node, plus 1 where it is inverted; 0 is false
 """
 
 import dataclasses
+import itertools
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -83,10 +84,12 @@ class Graph:
         return self.either(self.both(select, a), self.both(select ^ 1, b))
 
     def any(self, literals: Iterable[int]) -> int:
-        found = 0
-        for literal in literals:
-            found = self.either(found, literal)
-        return found
+        """Whether one of them is true, by a balanced tree, as ABC recurses over levels."""
+        row = list(literals)
+        while len(row) > 1:
+            pairs = itertools.zip_longest(row[::2], row[1::2], fillvalue=0)
+            row = [self.either(a, b) for a, b in pairs]
+        return row[0] if row else 0
 
     def at_most(self, word: list[int], limit: int) -> int:
         """Whether an unsigned number, its lowest bit first, is `limit` or less."""
