@@ -75,6 +75,9 @@ def test_every_design(name):
     if name == "tsuru.tsuru_core":  # a word of a row has K and V
         assert moved["other_written"] > 0 and 0 < moved["other_read"] < moved["k_read"] * 20
         return
+    if name == "kllm.kllm_core":  # the host stores a token's indices
+        assert moved["k_read"] >= moved["v_read"] > 0
+        return
     assert moved["k_written"] == moved["v_written"] > 0 < moved["v_read"] <= moved["k_read"]
 
 

@@ -40,7 +40,7 @@ HUGE_PRESETS = {
     "unicaim.unicaim_core": {"default", "serial", "paper"},
     "tsuru.tsuru_core": {"default"},
 }
-"""Presets of HUGE or more instances, which the tests of their blocks simulate."""
+"""Presets of HUGE or more instances that are left out here: the tests of their blocks simulate them."""
 
 HARNESS = "tests/sim/test_every_block_harness.py"
 
@@ -89,11 +89,11 @@ CONFIGURATIONS = [
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
-def test_the_huge_presets_are_known(block):
+def test_only_huge_presets_are_left_out(block):
     """Not counted where tests are collected, because their Verilog takes minutes to generate."""
     presets = block.parameters_class.presets().items()
     huge = {name for name, parameters in presets if generate(block, parameters).instances >= HUGE}
-    assert huge == HUGE_PRESETS.get(block.name, set())
+    assert huge >= HUGE_PRESETS.get(block.name, set())
 
 
 @pytest.mark.parametrize(("block", "preset", "simulator"), CONFIGURATIONS)

@@ -3,11 +3,11 @@
 The claim is that of :mod:`sim.checks.formal.equivalence`. As copies share all gates that a fault
 does not reach, whole cores can be judged. Two methods, in this order:
 
-1. Both copies have all registers of their own. Induction over all registers that correspond, or
+1. Both copies have separate registers. Induction over all registers that correspond, or
    are constant (ABC's ``lcorr``), shows that no output differs.
 2. The mutant has its own copies of some registers only, and shares the others, as long as none of
    those would get another value. That this and any other difference of an output never happens
-   is a property that ABC proves with an invariant of its own (property directed reachability,
+   is a property that ABC proves with an invariant that it finds (property directed reachability,
    ``pdr``). It is tried without copies, then with copies of the registers that the fault can
    change in a cycle, in two, and so on.
 """
@@ -63,7 +63,7 @@ class GateProver:
         return None
 
     def _pair(self, number: int, copied: frozenset[int]) -> tuple[Graph, int, frozenset[int]]:
-        """Design and mutant with these registers of its own, as a graph; what must not happen;
+        """Design and mutant with copies of these registers, as a graph; what must not happen;
         the other registers that the fault may change."""
         graph, netlist = Graph(), self._netlist
         running = graph.register()  # not in the first cycle, in which both are reset
