@@ -40,7 +40,7 @@ HUGE_PRESETS = {
     "unicaim.unicaim_core": {"default", "serial", "paper"},
     "tsuru.tsuru_core": {"default"},
 }
-"""Presets of HUGE or more instances that are left out here: the tests of their blocks simulate them."""
+"""Presets of HUGE or more instances that are left out; the tests of their blocks have them."""
 
 HARNESS = "tests/sim/test_every_block_harness.py"
 
