@@ -129,9 +129,9 @@ def random_rows(p: LevelConverterParameters, count: int, rng: np.random.Generato
     def any_row() -> np.ndarray:
         if sometimes(rng, 0.25):
             return numbers(str(rng.choice(["any", "small", "special"])), p.d, rng)
-        x = rng.standard_normal(p.d) * 2.0 ** rng.integers(-8, 8)
+        x = rng.standard_normal(p.d) * 2.0 ** rng.integers(-16, 8)
         x[rng.integers(p.d)] *= 2.0 ** rng.integers(0, 6)
-        return np.round(x, int(rng.integers(0, 4))).astype(np.float16)
+        return np.round(x, int(rng.integers(0, 9))).astype(np.float16)
 
     def any_divisor(x: np.ndarray) -> float:
         if sometimes(rng, 0.25):
