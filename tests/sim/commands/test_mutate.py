@@ -87,6 +87,20 @@ def test_weak_checks_leave_survivors_that_differ(skid_buffer):
     assert any(prover.judge(mutant.number, 10).status == "differs" for mutant in alive)
 
 
+def test_rounds_are_of_other_seeds_and_kill_among_survivors(skid_buffer):
+    mutants, checks, harness = skid_buffer
+    block = find("stream.skid_buffer")
+    parameters = block.parameters_class.preset("small")
+    rounds = [*mutation.further_checks(block, parameters, 1, None, 2)]
+    seeds = {check.seed for further in rounds for check in further}
+    assert len(seeds) == len(rounds) == 2 and not seeds & {check.seed for check in checks}
+    alive = mutation.surviving(mutants, checks, harness)
+    for further in rounds:
+        assert mutation.surviving(mutants, further, harness, alive) == alive
+    killed = [mutant for mutant in mutants.mutants if mutant not in alive]
+    assert mutation.surviving(mutants, rounds[0], harness, killed[:1]) == []
+
+
 def test_a_design_that_fails_by_itself_is_refused(skid_buffer):
     mutants, checks, harness = skid_buffer
     stimulus = dataclasses.replace(checks[0].stimulus, cycles=checks[0].stimulus.cycles + 1)
