@@ -33,7 +33,7 @@ zinit -all
 dfflegalize -cell $_DFF_P_ 0
 aigmap
 opt_clean
-write_aiger -ascii -symbols {side}.aag"""
+write_aiger -ascii -symbols {side}.{module}.aag"""
 
 # Two multipliers may be more than a solver compares in hours. A product is then any value: its
 # operands are outputs, and it is an input.
@@ -90,24 +90,26 @@ def assert_same_hardware(rtlil: str) -> None:
         (work / "before.v").write_text("".join(modules))
         (work / "after.v").write_text("".join(after))
         (work / "products.v").write_text(PRODUCTS)
-        for name in names:
-            if _same(*_netlists(work, name, "")):
-                continue
-            one, other = _netlists(work, name, CUT)
+        whole = _netlists(work, names, "")
+        hard = [name for name in names if not _same(*whole[name])]
+        for name, (one, other) in _netlists(work, hard, CUT).items():
             # The texts may have a module's products in another order.
             if not any(_same(one, ordered) for ordered in _orders(other)):
                 raise ToolError(f"could not prove the texts of {name} equivalent")
 
 
-def _netlists(work: Path, module: str, products: str) -> tuple[Netlist, Netlist]:
-    """A module of both texts."""
-    script, sides = [], ("before", "after")
-    for side in sides:
+def _netlists(work: Path, modules: list[str], products: str) -> dict[str, tuple[Netlist, Netlist]]:
+    """Modules of both texts."""
+    script = []
+    for side in ("before", "after"):
         script.append(f"design -reset; read_verilog {side}.v; proc; design -stash {side}")
-        script.append(READ.format(side=side, module=module, products=products))
+        script += [READ.format(side=side, module=name, products=products) for name in modules]
     yosys.yosys(script, work, "read the texts")
-    before, after = (gates.parse((work / f"{side}.aag").read_text()) for side in sides)
-    return before, after
+
+    def netlist(side: str, name: str) -> Netlist:
+        return gates.parse((work / f"{side}.{name}.aag").read_text())
+
+    return {name: (netlist("before", name), netlist("after", name)) for name in modules}
 
 
 def _orders(netlist: Netlist) -> Iterator[Netlist]:
