@@ -1,6 +1,6 @@
 """Sequential equivalence of a design and its mutants on gates: unbounded proofs by ABC.
 
-The claim is that of :mod:`sim.checks.formal.equivalence`. As copies share all gates that a fault
+:mod:`sim.checks.formal.equivalence` defines equivalence. As copies share all gates that a fault
 does not reach, whole cores can be judged. Two methods, in this order:
 
 1. Both copies have separate registers. Induction over all registers that correspond, or

@@ -107,7 +107,7 @@ def checks_of(
 def further_checks(
     block: Block, parameters: Parameters, seed: int, vectors: int | None, rounds: int
 ) -> Iterator[list[Check]]:
-    """Random data of other seeds than those of :func:`checks_of`, under every stall pattern."""
+    """Random data under every stall pattern, by seeds that :func:`checks_of` does not use."""
     testbench = load_testbench(block)
     vectors = vectors or _vectors(testbench, parameters)
     for of in range(seed + 2, seed + 2 + rounds):
