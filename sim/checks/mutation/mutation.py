@@ -2,8 +2,8 @@
 
 Each mutant of the design (:mod:`sim.checks.mutation.mutants`) runs the block's real and random
 stimuli under every stall pattern, until a check fails: the mutant is killed. A mutant that passes
-all checks either is equivalent to the design, by an unbounded proof
-(:class:`Judge`), or survives and shows a hole in the testbench.
+all checks either is equivalent to the design, by an unbounded proof (:class:`Judge`), or survives
+and shows a hole in the testbench.
 """
 
 import dataclasses
@@ -194,14 +194,19 @@ def mutate(
     watch.lap("simulate")
     harness.close()
     report.killed = [mutant for mutant in mutants.mutants if mutant not in alive]
-    judge = Judge(mutants) if alive else None
-    for mutant in tqdm(alive, desc="prove", unit="mutant", disable=None, leave=False):
-        assert judge
-        survivor = Survivor(mutant, judge(mutant.number, seconds))
+    for survivor in judged(mutants, alive, seconds):
         proved = survivor.verdict.equivalent
         (report.equivalent if proved else report.survivors).append(survivor)
     watch.lap("prove")
     return report
+
+
+def judged(mutants: Mutants, alive: Sequence[Mutant], seconds: float) -> Iterator[Survivor]:
+    """Each mutant that passed the checks with the verdict on it, in about `seconds` each."""
+    if alive:
+        judge = Judge(mutants)
+        for mutant in tqdm(alive, desc="prove", unit="mutant", disable=None, leave=False):
+            yield Survivor(mutant, judge(mutant.number, seconds))
 
 
 class Judge:
