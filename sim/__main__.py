@@ -29,6 +29,7 @@ COMMANDS = {
     "compare": "designs on equal terms: a decode step of each, at one shape, on one memory",
     "ablation": "measure cycles of VEDA's attention without array or scheduling",
     "pruning": "measure cycles of Token-Picker's core with pruning and without",
+    "locality": "measure cycles of LAD's tile beside dense attention",
     "counting": "measure area and energy of KLLM's counting and of multiplication",
     "tables": "write the tables of README.md and docs",
     "clean": "remove compiled designs that were not used lately",
@@ -38,6 +39,7 @@ STUDIES = {
     "results": "results",
     "ablation": "veda",
     "pruning": "topick",
+    "locality": "lad",
     "counting": "kllm",
     "compare": "compare.command",
 }

@@ -42,9 +42,9 @@ PAGES = (
 )
 PAPERS = {
     "kllm": {"quality": "kllm", "cost": "kllm_cost", "counting": "kllm_counting"},
-    "veda": {"quality": "veda"},
+    "veda": {"quality": "veda", "speed": "veda_speed", "area": "veda_area"},
     "topick": {"quality": "topick", "speed": "topick_speed"},
-    "lad": {"quality": "lad"},
+    "lad": {"quality": "lad", "speed": "lad_speed"},
     "unicaim": {"quality": "unicaim", "cost": "unicaim_cost", "circuit": "unicaim_circuit"},
 }
 """Pages of results with claims of a paper, and what they are about."""

@@ -16,6 +16,7 @@ from golden.studies.unicaim_cost import page as unicaim_cost
 from golden.studies.unicaim_cost.sweeps import Setting as UnicaimSetting
 from sim.studies import veda, veda_area
 from sim.studies.kllm import page as counting
+from sim.studies.lad import page as lad
 from sim.studies.topick import page as pruning
 from sim.studies.topick.measured import read
 
@@ -28,6 +29,7 @@ KEPT = {
     ),
     "veda_speed": veda.speed_study,
     "veda_area": lambda: veda_area.area_study(json.loads((RESULTS / "synthesis.json").read_text())),
+    "lad_speed": lambda: lad.study(lad.read(RESULTS / "lad_speed.json"), lad.kept_rows()),
     "topick_speed": lambda: pruning.study(read(RESULTS / "topick_speed.json")),
     "kllm_counting": lambda: counting.study(counting.read(RESULTS / "kllm_counting.json")),
 }

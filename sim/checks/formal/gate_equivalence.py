@@ -15,7 +15,7 @@ does not reach, whole cores can be judged. Two methods, in this order:
 import contextlib
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sim.checks.formal import gates
@@ -25,6 +25,8 @@ from sim.checks.mutation.mutants import SELECT
 from sim.core import yosys
 from sim.core.tools import ToolError
 
+NEAR = 1, 2, 3, 5, 8
+"""Distances in registers at which a proof is tried, as fewer registers are proved sooner."""
 STEPS = 4
 """Cycles of the fault's effect that are tried in the second method."""
 
@@ -46,20 +48,27 @@ class GateProver:
         """How mutant `number` was proved equivalent within about `seconds`; None if it was not."""
         everything = frozenset(range(len(self._netlist.registers)))
         deadline = time.monotonic() + seconds
-        graph, wrong, parted = self._pair(number, everything)
-        if corresponds(graph, wrong, seconds):
-            return f"{len(everything)} registers correspond"
         copied: frozenset[int] = frozenset()
+        graph, wrong, parted = self._pair(number, copied)
+        behind = len(graph.behind(wrong)[1])
+        for distance in NEAR:
+            if len(graph.behind(wrong, distance)[1]) == behind:
+                break  # these are all
+            if never(graph, wrong, seconds / 20, distance):
+                return f"no difference arises, by what {distance} cycles before decide"
+        both, differs, _ = self._pair(number, everything)
+        if corresponds(both, differs, seconds / 2):
+            return f"{len(everything)} registers correspond"
         for step in range(STEPS):
-            graph, wrong, parted = self._pair(number, copied)
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            if _never(graph, wrong, left / (STEPS - step)):
+            if never(graph, wrong, left / (STEPS - step)):
                 return f"no difference leaves {len(copied)} of {len(everything)} registers"
             if parted <= copied:
                 break
             copied |= parted
+            graph, wrong, parted = self._pair(number, copied)
         return None
 
     def _pair(self, number: int, copied: frozenset[int]) -> tuple[Graph, int, frozenset[int]]:
@@ -107,30 +116,39 @@ class GateProver:
                 [valid] = netlist.outputs[name.removesuffix("payload") + "valid"]
                 differs = graph.both(differs, right(valid))
             wrong.append(differs)
-        kept = self._rules(graph, inputs, right, reset)
+        kept = input_rules(graph, netlist, self._sources, inputs, right, reset)
         happens = graph.both(graph.both(running, kept), graph.any(wrong))
         return graph, happens, frozenset(parted)
 
-    def _rules(self, graph: Graph, inputs: Mapping, right, reset: int) -> int:
-        """Whether the inputs have kept the rules of streams up to this cycle."""
-        broken = graph.register()
-        rules = [broken ^ 1]
-        for stream, shape in self._sources.items():
-            [valid], payload = inputs[f"{stream}__valid"], inputs.get(f"{stream}__payload", [])
-            [ready] = map(right, self._netlist.outputs[f"{stream}__ready"])
-            waits = graph.register()
-            graph.connect(waits, graph.both(graph.both(valid, ready ^ 1), reset ^ 1))
-            changes = [valid ^ 1]
-            for bit in payload:
-                beat = graph.register()
-                graph.connect(beat, bit)
-                changes.append(graph.differ(bit, beat))
-            rules.append(graph.both(waits, graph.any(changes)) ^ 1)
-            for offset, width, limit in limits(shape):
-                rules.append(graph.at_most(payload[offset : offset + width], limit - 1))
-        kept = graph.any(rule ^ 1 for rule in rules) ^ 1
-        graph.connect(broken, kept ^ 1)
-        return kept
+
+def input_rules(
+    graph: Graph,
+    netlist: gates.Netlist,
+    sources: Mapping,
+    inputs: Mapping[str, list[int]],
+    literal_of: Callable[[int], int],
+    reset: int,
+) -> int:
+    """Whether the inputs have kept the rules of streams up to this cycle.
+
+    sources
+        Input stream names to payload shapes.
+    inputs
+        The graph's literals of each port.
+    literal_of
+        From a literal of the netlist to the graph's.
+    """
+    broken = graph.register()
+    rules = [broken ^ 1]
+    for stream, shape in sources.items():
+        [valid], payload = inputs[f"{stream}__valid"], inputs.get(f"{stream}__payload", [])
+        [ready] = map(literal_of, netlist.outputs[f"{stream}__ready"])
+        rules.append(graph.waiting(valid, ready, payload, reset) ^ 1)
+        for offset, width, limit in limits(shape):
+            rules.append(graph.at_most(payload[offset : offset + width], limit - 1))
+    kept = graph.any(rule ^ 1 for rule in rules) ^ 1
+    graph.connect(broken, kept ^ 1)
+    return kept
 
 
 def corresponds(graph: Graph, wrong: int, seconds: float, by: str = "lcorr") -> bool:
@@ -148,17 +166,23 @@ def corresponds(graph: Graph, wrong: int, seconds: float, by: str = "lcorr") -> 
     return outputs[0] == b"0"
 
 
-def _never(graph: Graph, wrong: int, seconds: float) -> bool:
-    """Whether `wrong` is proved never to be true."""
+def never(graph: Graph, wrong: int, seconds: float, distance: int | None = None) -> bool:
+    """Whether `wrong` is proved never to be true, by registers up to a distance or by all.
+
+    Those up to a distance are few, so that nodes which always agree are merged first.
+    """
+    merged = "" if distance is None else "&get;&scorr;&put;"
     limit = max(1, int(seconds))
-    written = _abc(graph, wrong, f"pdr -T {limit};write_status out", seconds + 5)
-    return written.startswith(b"snl_UNSAT")
+    commands = f"{merged}pdr -T {limit};write_status out"
+    return _abc(graph, wrong, commands, seconds + 5, distance).startswith(b"snl_UNSAT")
 
 
-def _abc(graph: Graph, output: int, commands: str, seconds: float) -> bytes:
+def _abc(
+    graph: Graph, output: int, commands: str, seconds: float, distance: int | None = None
+) -> bytes:
     """What ABC's commands write to the file ``out``; nothing if it has not time or stack enough."""
     with tempfile.TemporaryDirectory(prefix="equivalence_") as folder:
-        graph.write(Path(folder, "in.aig"), output)
+        graph.write(Path(folder, "in.aig"), output, distance)
         with contextlib.suppress(TimeoutError, ToolError):
             yosys.abc(f"read_aiger in.aig;{commands}", Path(folder), "compare gates", seconds)
         out = Path(folder, "out")

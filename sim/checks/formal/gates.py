@@ -101,20 +101,65 @@ class Graph:
                 holds = self.both(literal ^ 1, holds)
         return holds
 
-    def write(self, path: Path, output: int) -> None:
-        """A binary AIGER file with one output."""
-        order = [*self._inputs, *self._registers, *(node for node, _, _ in self._ands)]
+    def waiting(self, valid: int, ready: int, payload: Iterable[int], reset: int) -> int:
+        """Whether a stream's beat was not taken in the cycle before, and is not offered now as
+        it was then."""
+        waits = self.register()
+        self.connect(waits, self.both(self.both(valid, ready ^ 1), reset ^ 1))
+        changes = [valid ^ 1]
+        for bit in payload:
+            before = self.register()
+            self.connect(before, bit)
+            changes.append(self.differ(bit, before))
+        return self.both(waits, self.any(changes))
+
+    def behind(self, output: int, distance: int | None = None) -> tuple[set[int], set[int]]:
+        """Literals of nodes that `output` depends on, and of the registers among them.
+
+        distance
+            Registers between an output and a node, at most; what is behind is left out, and so are
+            registers at that distance among the registers. All if None.
+        """
+        operands = {node: (a, b) for node, a, b in self._ands}
+        nodes, registers, front = {0}, set(), [output & ~1]
+        while front:
+            following = []
+            while front:
+                node = front.pop()
+                if node in nodes:
+                    continue
+                nodes.add(node)
+                if node in operands:
+                    front += [operand & ~1 for operand in operands[node]]
+                elif node in self._registers and distance != 0:
+                    registers.add(node)
+                    following.append(self._registers[node] & ~1)
+            front = following
+            distance = distance and distance - 1
+        return nodes, registers
+
+    def write(self, path: Path, output: int, distance: int | None = None) -> None:
+        """A binary AIGER file with one output, and all that is :meth:`behind` it.
+
+        Registers that are not among those may have any value in any cycle.
+        """
+        nodes, registers = self.behind(output, distance)
+        unbound = nodes - registers
+        free = [node for node in (*self._inputs, *self._registers) if node in unbound]
+        kept = [node for node in self._registers if node in registers]
+        ands = [row for row in self._ands if row[0] in nodes]
+        order = [*free, *kept, *(node for node, _, _ in ands)]
         numbers = {literal >> 1: number for number, literal in enumerate(order, start=1)}
         numbers[0] = 0
 
         def written(literal: int) -> int:
             return 2 * numbers[literal >> 1] | literal & 1
 
-        sizes = len(self._inputs), len(self._registers), 1, len(self._ands)
-        lines = [f"aig {len(order)} {' '.join(map(str, sizes))}"]
-        lines += [str(written(literal)) for literal in (*self._registers.values(), output)]
+        lines = [f"aig {len(order)} {len(free)} {len(kept)} 1 {len(ands)}"]
+        ends = [*(self._registers[node] for node in kept), output]
+        lines += [str(written(literal)) for literal in ends]
         body = bytearray()
-        for node, a, b in self._ands:
+        for node, a, b in ands:
             less, more = sorted((written(a), written(b)))
             for difference in (written(node) - more, more - less):
                 while difference > 127:

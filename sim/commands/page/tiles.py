@@ -231,8 +231,8 @@ PAPERS = (
         *("veda", "VEDA", "Fig. 7", "core: attention and eviction of a layer", VEDA),
         whole=("veda_core",),
         commands={
-            "veda_speed": ".venv/bin/python -m sim ablation --speed",
-            "veda_area": ".venv/bin/python -m sim ablation --area",
+            "veda_speed": ".venv/bin/python -m sim ablation --speed FOLDER",
+            "veda_area": ".venv/bin/python -m sim ablation --area FOLDER",
             "veda": RESULTS,
         },
     ),
@@ -247,7 +247,7 @@ PAPERS = (
     Paper(
         *("lad", "LAD", "Fig. 4", "tile, and several at one port", LAD),
         whole=("lad_tile", "lad_system"),
-        commands={"lad": RESULTS},
+        commands={"lad": RESULTS, "lad_speed": ".venv/bin/python -m sim locality"},
     ),
     Paper(
         *("unicaim", "UniCAIM", "Fig. 4", "whole core: a layer's decode step", UNICAIM),

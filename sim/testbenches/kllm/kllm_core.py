@@ -161,7 +161,8 @@ def random_product(
     shortest = min(p.k, 2 * outliers + 1)
     length = int(rng.choice([p.k, p.k, int(rng.integers(1, p.k + 1)), shortest]))
     small, large = (int(rng.integers(1, min(p.n, most) + 1)) for most in (4, 24))
-    columns = int(rng.choice([1, min(p.n, p.lanes + 1), small, large, min(p.n, 9), min(p.n, 24)]))
+    most = min(p.n, 64 if sometimes(rng, 0.2) else 24)
+    columns = int(rng.choice([1, min(p.n, p.lanes + 1), small, large, min(p.n, 9), most]))
     vectors = int(rng.integers(1, p.vectors + 1)) if sometimes(rng, 0.4) else 1
     if final:
         columns = 1  # the number of cycles shows how late the first set is

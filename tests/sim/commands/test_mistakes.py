@@ -89,6 +89,7 @@ PARSED = {
     "bench --limit x": "argument --limit: must be a whole number, not x",
     "ablation --longest 3": "argument --longest: must be at least 129, not 3",
     "pruning --threshold 2": "argument --threshold: must be above 0 and below 1, not 2",
+    "locality --positions 0": "argument --positions: must be at least 1, not 0",
     "counting --counters 0": "argument --counters: must be at least 1, not 0",
     "tables --chek": "unrecognized arguments: --chek",
     "clean --days x": "argument --days: must be a whole number, not x",
