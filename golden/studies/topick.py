@@ -77,7 +77,7 @@ def _dominant(model: str) -> dict:
 
 
 def _spread(windows: Sequence[np.ndarray]) -> dict:
-    """Of each window's shares [head of a layer, query]; the ratio is a head's largest to least."""
+    """Spread of each window's shares [head, query]; the ratio is a head's largest to least."""
     ratios = [of.max(axis=1) / np.maximum(of.min(axis=1), 1 / CONTEXT) for of in windows]
     quantiles = np.quantile(np.stack(windows), (0.05, 0.5, 0.95)).tolist()
     return {

@@ -1,4 +1,4 @@
-"""Rules of output streams, proved on gates for all time: a beat waits unchanged until it is taken.
+"""Rules of output streams, proved on gates, unbounded: a beat waits unchanged until it is taken.
 
 For cores that are too large for :mod:`tests.support.formal`'s proofs on words.
 """

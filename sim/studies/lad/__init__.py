@@ -21,7 +21,7 @@ POSITIONS = 64, 125, 250, 500
 
 
 def tile(longest: int, heads: int, kv_heads: int) -> LadTileParameters:
-    """The default tile, for so many heads and up to `longest` positions."""
+    """The default tile, for `heads` query heads and up to `longest` positions."""
     positions = 1 << (longest + STEPS - 1).bit_length()
     return LadTileParameters(positions=positions, heads=heads, kv_heads=kv_heads)
 

@@ -26,7 +26,7 @@ NAME = "lad_speed"
 KEPT = ROOT / "docs" / "results" / "lad.json"
 
 MACS_PER_S = 6 * 7 * 128 * 1e9
-"""Of the paper's six tiles: seven VPUs of 128 multipliers at 1 GHz."""
+"""The paper's six tiles: seven VPUs of 128 multipliers at 1 GHz."""
 BYTES_PER_S = 5 * 16 * 19.2e9
 """Five cubes of 16 channels (V-A)."""
 HIT = 0.8
@@ -298,7 +298,7 @@ def rtl_table(means: Sequence[Measured]) -> Table:
 
 
 def latency_table(rows: Mapping[str, Sequence[Rows]]) -> Table:
-    """Of the paper's models, at the lengths at which rows were counted."""
+    """The paper's models at the lengths at which rows were counted."""
     items = [
         (name, n)
         for name, model in MODELS.items()
