@@ -104,6 +104,37 @@ def test_a_difference_of_own_registers_alone_is_no_fault(by_gates):
     assert by_gates.prove(2, 20) == "no difference leaves 2 of 9 registers"
 
 
+# A beat waits two cycles in `kept` and moves on to `store`. The fault inverts what `kept` shows and
+# keeps: after two cycles it is right again.
+INVERTED = """\
+module inverted(input clk, input rst, input mutsel,
+                input i__valid, input [1:0] i__payload, output i__ready,
+                output o__valid, output [1:0] o__payload, input o__ready);
+  reg [1:0] kept, store, step;
+  wire [1:0] shown = kept ^ {{2{{mutsel}}}};
+  assign i__ready = step == 0;
+  assign o__valid = step == 3;
+  assign o__payload = store;
+  always @(posedge clk) begin
+    kept <= step == 0 ? i__payload : shown;
+    if (step == {moves}) store <= shown;
+    if (step == 0 ? i__valid : step == 3 ? o__ready : 1'b1) step <= step + 1;
+    if (rst) step <= 0;
+  end
+endmodule
+"""
+
+
+def test_only_registers_before_the_fault_are_copied():
+    """The receiver `store` stays shared, as it never gets another value."""
+    prover = GateProver(INVERTED.format(moves=2), "inverted", {"i": 2})
+    assert prover.prove(1, 20) == "no difference leaves 2 of 6 registers"
+
+
+def test_a_fault_that_is_seen_after_one_cycle_is_not_proved():
+    assert GateProver(INVERTED.format(moves=1), "inverted", {"i": 2}).prove(1, 20) is None
+
+
 def test_gates_keep_inputs_within_their_range():
     shape = data.StructLayout({"digit": range(3)})
     assert GateProver(DESIGN, "faulty", {"i": shape}).prove(7, 20)

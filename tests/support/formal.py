@@ -13,14 +13,18 @@ A file of proofs has three tests. With ``ControlSpec``, a specification around o
     )
 """
 
+import functools
 import types
 from collections.abc import Callable, Collection, Mapping
 
 import pytest
 from amaranth.hdl import Elaboratable
 
+from hw.catalogue import find
+from sim.checks.formal.gate_streams import StreamProver
 from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import StreamRulesSpec
+from sim.core.design import generate
 from tests.support.campaign import suite_takes
 from tests.support.faults import require_once, with_fault
 
@@ -36,6 +40,14 @@ def prove_block(spec: Elaboratable, name: str, mode: str = "prove", **options) -
     """
     result = prove(spec, name, mode, **options)
     assert result.status == "PASS", result
+
+
+@functools.cache
+def stream_prover(block: str) -> StreamProver:
+    """Unbounded proofs of the rules of a whole core's output streams, on gates, preset `small`."""
+    found = find(block)
+    design = generate(found, found.parameters_class.preset("small"))
+    return StreamProver(design.verilog, design.module, design.inputs)
 
 
 def find_fault(

@@ -9,7 +9,8 @@ does not reach, whole cores can be judged. Two methods, in this order:
    those would get another value. That this and any other difference of an output never happens
    is a property that ABC proves with an invariant that it finds (property directed reachability,
    ``pdr``). It is tried without copies, then with copies of the registers that the fault can
-   change in a cycle, in two, and so on.
+   change in a cycle, in two, and so on; of these, registers that the fault reads come first.
+   Each time the registers nearest to the property are tried alone, which is sooner.
 """
 
 import contextlib
@@ -49,17 +50,18 @@ class GateProver:
         everything = frozenset(range(len(self._netlist.registers)))
         deadline = time.monotonic() + seconds
         copied: frozenset[int] = frozenset()
-        graph, wrong, parted = self._pair(number, copied)
-        behind = len(graph.behind(wrong)[1])
-        for distance in NEAR:
-            if len(graph.behind(wrong, distance)[1]) == behind:
-                break  # these are all
-            if never(graph, wrong, seconds / 20, distance):
-                return f"no difference arises, by what {distance} cycles before decide"
-        both, differs, _ = self._pair(number, everything)
-        if corresponds(both, differs, seconds / 2):
-            return f"{len(everything)} registers correspond"
         for step in range(STEPS):
+            graph, wrong, parted = self._pair(number, copied)
+            distance = near(graph, wrong, seconds / 30)
+            if distance is not None:
+                return (
+                    f"no difference leaves {len(copied)} of {len(everything)} registers,"
+                    f" by what {distance} cycles before decide"
+                )
+            if not step:
+                both, differs, _ = self._pair(number, everything)
+                if corresponds(both, differs, seconds / 3):
+                    return f"{len(everything)} registers correspond"
             left = deadline - time.monotonic()
             if left <= 0:
                 break
@@ -68,12 +70,11 @@ class GateProver:
             if parted <= copied:
                 break
             copied |= parted
-            graph, wrong, parted = self._pair(number, copied)
         return None
 
     def _pair(self, number: int, copied: frozenset[int]) -> tuple[Graph, int, frozenset[int]]:
         """Design and mutant with copies of these registers, as a graph; what must not happen;
-        the other registers that the fault may change."""
+        other registers that the fault may change, those before it first."""
         graph, netlist = Graph(), self._netlist
         running = graph.register()  # not in the first cycle, in which both are reset
         graph.connect(running, 1)
@@ -118,7 +119,30 @@ class GateProver:
             wrong.append(differs)
         kept = input_rules(graph, netlist, self._sources, inputs, right, reset)
         happens = graph.both(graph.both(running, kept), graph.any(wrong))
-        return graph, happens, frozenset(parted)
+        before = self._before_fault(graph, right, mutant)
+        fed_back = {index for index in parted if own[index][0] in before}
+        return graph, happens, frozenset(fed_back or parted)
+
+    def _before_fault(
+        self, graph: Graph, right: Callable[[int], int], mutant: Callable[[int], int]
+    ) -> set[int]:
+        """Nodes of registers on which the gates depend that the fault itself changes.
+
+        A register that takes a wrong value and hands it back to itself is there, and a memory that
+        only receives it is not.
+        """
+
+        def changed(literal: int) -> bool:
+            pair = right(literal), mutant(literal)
+            return pair[0] != pair[1] and max(pair) > 1  # constants are of the select input
+
+        return set().union(
+            *(
+                graph.behind(max(right(node), mutant(node)), 0)[0]
+                for node, *operands in self._netlist.ands
+                if changed(node) and not any(map(changed, operands))
+            )
+        )
 
 
 def input_rules(
@@ -175,6 +199,21 @@ def never(graph: Graph, wrong: int, seconds: float, distance: int | None = None)
     limit = max(1, int(seconds))
     commands = f"{merged}pdr -T {limit};write_status out"
     return _abc(graph, wrong, commands, seconds + 5, distance).startswith(b"snl_UNSAT")
+
+
+def near(graph: Graph, wrong: int, seconds: float) -> int | None:
+    """The first distance by whose registers `wrong` is proved never to be true, if one is.
+
+    seconds
+        Of each distance; those at which nothing is left out are not tried.
+    """
+    behind = len(graph.behind(wrong)[1])
+    for distance in NEAR:
+        if len(graph.behind(wrong, distance)[1]) == behind:
+            return None
+        if never(graph, wrong, seconds, distance):
+            return distance
+    return None
 
 
 def _abc(
