@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from golden.algorithms.unicaim.spread import SPREAD
 from golden.evaluation.estimate import Decision, Estimate
@@ -12,6 +12,15 @@ from golden.lm.texts import HELD_OUT
 from golden.studies.spread_recall import recall_of_levels
 from golden.studies.study import OURS, PAPER, Claim, Picture, Study, Table, Verdict
 from golden.studies.trials import Choice, Chosen, Place, Trial, hidden_inputs, texts_of
+from golden.studies.unicaim_selection import (
+    CURVES,
+    EXACT,
+    FIFTH,
+    HALF,
+    PLAIN,
+    TOP_K,
+    selection_claims,
+)
 
 MODELS = ("smollm2", "qwen0.5b")
 TEXTS = HELD_OUT
@@ -25,8 +34,6 @@ ASKED, ANSWERED = 1024, 16
 ASKED_SIZES = (102, 205, 288, 410, 614)
 """The same shares of that context."""
 
-PLAIN = "rotate=false,centre=false"
-"""The paper writes keys as they are."""
 METHODS = {
     "UniCAIM, paper": f"unicaim:heavy={{heavy}},reserved={{reserved}},observe=0,{PLAIN}",
     "UniCAIM": "unicaim:heavy={heavy},reserved={reserved}",
@@ -37,17 +44,13 @@ SPREADS = (0, 18, 36, 54, 72, 108)
 """Millivolts."""
 RECALL_WINDOWS = 3
 AT_PAPER = SPREADS.index(round(1000 * SPREAD))
-CURVES = {
-    "keys as they are": f"unicaim:{PLAIN},spread_mv={{}}",
-    "rotated and centred": "unicaim:spread_mv={}",
-}
 _CELLS = "unicaim:exact=cells"
 _CONVERTED = (
     f"attention from the converted scores of the cells, {TOP} of {ROWS} rows (bits of key / query)"
 )
 OPTIONS = {
     f"selection of {TOP} of {ROWS} rows by 3-bit cells, 3-bit queries; attention on exact rows": {
-        "exact selection": "unicaim:key_bits=0",
+        "exact selection": EXACT,
         "keys as they are (paper)": CURVES["keys as they are"].format(0),
         "rotated and centred": CURVES["rotated and centred"].format(0),
         "rotated and centred, 1-bit query": "unicaim:query_bits=1",
@@ -67,7 +70,7 @@ OPTIONS = {
         "6/6, rotated and centred": f"{_CELLS},key_bits=6,query_bits=6",
     },
     f"rows of {ROWS} that a query attends to": {
-        f"{top}, 3 bits": f"unicaim:top_k={top}" for top in (115, 288, ROWS)
+        f"{top}, 3 bits": TOP_K.format(top) for top in (FIFTH, HALF, ROWS)
     },
 }
 BITS = ("3/3, rotated and centred", "6/6, rotated and centred")
@@ -141,6 +144,7 @@ def study(
     claims = [
         _comparable(rows),
         *(_better(rows, other) for other in ("SnapKV-style", "StreamingLLM")),
+        *selection_claims(_first_model(rows), MODELS[0], ROWS, NEGLIGIBLE),
         *(_spread(rows, extras["recall"], name) for name in CURVES),
         _cells(rows),
     ]
@@ -164,6 +168,10 @@ def study(
         [*(_sizes_table(rows, model) for model in MODELS), _asked_table(rows), *_options_of(rows)],
         _pictures(rows, extras["recall"]),
     )
+
+
+def _first_model(rows: Mapping[Trial, Row]) -> Callable[[str], Row]:
+    return lambda text: rows[Trial(text, place(MODELS[0]))]
 
 
 def _row(rows: Mapping[Trial, Row], name: str, size: int, model: str) -> Row:

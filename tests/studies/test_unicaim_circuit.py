@@ -10,7 +10,7 @@ import pytest
 from golden import __main__ as cli
 from golden.algorithms.unicaim.cost import Constants
 from golden.studies.study import Verdict
-from golden.studies.unicaim_circuit import arrays, lines
+from golden.studies.unicaim_circuit import arrays, lines, sense_claims, senses
 from golden.studies.unicaim_circuit.claims import claims
 from golden.studies.unicaim_circuit.measure import measure
 from golden.studies.unicaim_circuit.page import NAME, read, study
@@ -22,7 +22,7 @@ from golden.studies.unicaim_circuit.setting import (
     points,
     rounded,
 )
-from golden.unicaim.sense_line import crossing_times, search_times
+from golden.unicaim.sense_line import crossing_times, search_times, stop_time, voltages
 
 KEPT = Path(__file__).parents[2] / "docs" / "results" / f"{NAME}.json"
 FIRST, BY_VOLTAGE, RESISTIVE = points(Setting())
@@ -112,6 +112,69 @@ def test_numbers_are_rounded():
     assert rounded([[1.23456789e-12, -0.0]], 3) == [[1.23e-12, 0.0]]
 
 
+@pytest.mark.parametrize("name", ["query_products", "numbers", "first_row"])
+def test_kept_figures_of_senses(kept, name):
+    assert_near(json.loads(json.dumps(getattr(senses, name)(Setting()))), kept[name])
+
+
+def test_products_of_a_linear_cell_are_in_order(monkeypatch):
+    """By hand: a current of 3 - level gives one of 6 (3) - 2 q k; a bend mixes 2 × 1 and 1 × 2."""
+    levels = np.arange(-2.0, 3)
+    monkeypatch.setattr(senses, "level_currents", lambda line, v: 3 - levels)
+    of = senses.query_products(Setting())[FIRST]
+    assert of == {"mixed": 0, "of": 10, "error": pytest.approx(0, abs=1e-9)}
+    monkeypatch.setattr(senses, "level_currents", lambda line, v: np.exp(-2 * levels))
+    of = senses.query_products(Setting())[FIRST]
+    assert of["mixed"] > 0 and of["error"] > 1
+
+
+def test_sums_of_currents_by_hand():
+    """Without spread k + 1/2 currents leave k rows, and the first row's is never above its own."""
+    exact = Setting(spread_mv=1e-6)
+    for k, of in senses.numbers(exact, trials=3).items():
+        assert of["mean"] == int(k) and of["deviation"] == 0
+    line = exact.line
+    few, many = senses.NUMBERS[0], senses.NUMBERS[-1]
+    on = senses.spread_currents(line, senses.numbers(exact, 3)[str(many)]["threshold"], 0.0)
+    most = senses.spread_currents(line, line.vth_low, 0.0)
+    assert most / on == pytest.approx((many + 0.5) / (few + 0.5), rel=1e-2)
+    assert senses.first_row(Setting(spread_mv=5))["half"] == 1
+    assert senses.first_row(Setting(spread_mv=5))["whole"] == pytest.approx(0.5, abs=0.02)
+
+
+def even_rows(bits: int, rotate: bool):
+    """Two arrays of 448 rows of scores -511 .. -64 for each of three queries."""
+    keys = np.array([compositions(score, 128, 4)[0] for score in range(-511, -63)])
+    for _ in range(2):
+        yield arrays.Array(keys, np.ones((3, 128), int))
+
+
+def test_evictions_under_spread_by_hand(monkeypatch):
+    """Three equal queries share 1 - (15/16)^3 of the distances of the lines when a search stops."""
+    monkeypatch.setattr(arrays, "arrays", even_rows)
+    of = arrays.evictions(Setting())["keys as they are"]
+    assert of["same"] == 1 and of["spread"] < 0.2 and 20 < of["place"] < 224
+    line, keys = points(Setting())[FIRST].line, next(even_rows(3, False)).keys
+    v = voltages(line, keys, float(stop_time(crossing_times(line, keys), 64)))
+    assert (np.diff(v) > 0).all()
+    shared = 1e3 * (v - v[0]) * (1 - (15 / 16) ** 3)
+    assert of["gap"] == pytest.approx(shared[1], rel=1e-2)
+    assert of["range"] == pytest.approx(shared[-1], rel=1e-3)
+    sure = arrays.evictions(Setting(spread_mv=1e-4))["keys as they are"]
+    assert sure["spread"] == 1 and sure["place"] == 0
+
+
+def test_search_lengths_by_hand(monkeypatch):
+    """The search of a part of the rows ends when the 17th last of these drops."""
+    monkeypatch.setattr(senses, "arrays", even_rows)
+    one = next(even_rows(3, False))
+    line = points(Setting())[FIRST].line
+    last = np.sort(crossing_times(line, one.keys))
+    short = np.sort(crossing_times(line, one.keys[:112]))
+    found = senses.search_lengths(Setting())["keys as they are"]
+    assert found[0] == pytest.approx(short[-17] / last[-17], rel=2e-4) and found[-1] == 1
+
+
 def test_ternary_rows_by_hand():
     """Score 1 / t of four cells, of which one is +1 and three are 0, by currents of a cell."""
     found = lines.search(Setting())
@@ -171,6 +234,13 @@ def test_all_scores_are_in_steps():
         (("order", BY_VOLTAGE, "ternary", "mixed"), 0, "Fig. 7b", Verdict.REPRODUCED),
         (("search", "margin"), 0.0, "Fig. 7c", Verdict.NOT),
         (("references", "half", "mean"), 99.0, "III-B3", Verdict.NOT),
+        (("query_products", BY_VOLTAGE, "mixed"), 0, "Fig. 6d", Verdict.REPRODUCED),
+        (("numbers", "64", "mean"), 57.0, "III-B3, k", Verdict.PARTLY),
+        (("numbers", "16", "deviation"), 1.7, "III-B3, k", Verdict.PARTLY),
+        (("search_lengths", "keys as they are"), [0.9, 1.0, 1.0], "III-B3, time", Verdict.PARTLY),
+        (("evictions", "rotated and centred", "same"), 0.9, "III-B4", Verdict.PARTLY),
+        (("first_row", "whole"), 0.91, "III-B4, I_Ref2", Verdict.REPRODUCED),
+        (("first_row", "half"), 0.9, "III-B4, I_Ref2", Verdict.NOT),
         (("charge", "queries", 0, "error"), 3.0, "Fig. 8b", Verdict.PARTLY),
         (("devices", "thresholds"), [[0.5], [0.4]], "Fig. 9a", Verdict.NOT),
         (("linearity", RESISTIVE, "spread", "rms"), 0.4, "Fig. 9b", Verdict.PARTLY),
@@ -192,10 +262,35 @@ def test_verdicts_follow_the_figures(kept, path, value, where, expected):
     for name in inside:
         at = at[name]
     at[last] = value
-    changed = next(claim for claim in claims(data) if claim.where == where)
-    before = next(claim for claim in claims(kept) if claim.where == where)
+    changed, before = _at(data, where), _at(kept, where)
     assert changed.verdict == expected
     assert changed.ours != before.ours or changed.verdict != before.verdict
+
+
+def test_the_eviction_works_above_its_threshold(kept):
+    """All shares must be above nine tenths."""
+    data = copy.deepcopy(kept)
+    for of in data["evictions"].values():
+        of["spread"] = 0.91
+    assert _at(data, "III-B4").verdict == Verdict.REPRODUCED
+    of["spread"] = 0.9
+    assert _at(data, "III-B4").verdict == Verdict.PARTLY
+
+
+def _at(data, where):
+    return next(claim for claim in claims(data) if claim.where == where)
+
+
+def test_the_range_of_scores_by_hand(kept, monkeypatch):
+    """1025 scores are one too many for 10 bits; of 127 cells there are 1017."""
+    said = _at(kept, "IV-A")
+    assert (
+        said.verdict == Verdict.PARTLY
+        and "1025 scores for 1024 codes: 512 reads as 511" in said.ours
+    )
+    monkeypatch.setattr(sense_claims, "CELLS", 127)
+    monkeypatch.setattr(sense_claims, "RANGE", 508)
+    assert _at(kept, "IV-A").verdict == Verdict.REPRODUCED
 
 
 def test_the_cost_model_has_the_circuits_swing(kept):

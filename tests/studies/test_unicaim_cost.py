@@ -5,7 +5,11 @@ import json
 import pytest
 
 from golden import __main__ as cli
-from golden.algorithms.unicaim.cost import ArrayShape, StepCounts, energy_pj
+from golden.algorithms.unicaim.cost import ArrayShape, Constants, StepCounts, energy_pj
+from golden.algorithms.unicaim.cost.published import AEDP, Rounded
+from golden.studies.study import Verdict
+from golden.studies.unicaim_cost import claims as of_cost
+from golden.studies.unicaim_cost.sweeps import Setting
 
 
 @pytest.fixture
@@ -128,3 +132,42 @@ def test_an_output_that_is_a_file(run, tmp_path):
     (tmp_path / "made").write_text("")
     status, out, err = run("-o made")
     assert (status, out) == (2, "") and err == "error: made: File exists\n"
+
+
+def claim(start: str, setting: Setting | None = None):
+    """The claim whose paper's text begins so."""
+    found = of_cost.claims(setting or Setting())
+    return next(one for one in found if one.paper.startswith(start))
+
+
+def test_the_cache_has_a_fixed_size():
+    said = claim("the KV cache has a fixed size")
+    assert said.verdict == Verdict.COUNTS
+    assert said.ours == "576 rows after 64 tokens and 576 after 512; 1024 without static pruning"
+
+
+def test_the_cache_of_a_model_by_hand(monkeypatch):
+    """32 layers of 4096 numbers, keys and values; 6.738 thousand million parameters."""
+    said = claim("the KV cache of LLaMA-2-7B")
+    assert said.verdict == Verdict.ASSUMED and "262,144 numbers a token" in said.why
+    assert f"from {6_738_149_376 / 262_144:,.0f} tokens on" in said.ours
+    monkeypatch.setattr(of_cost, "CONTEXT", 25_703)
+    assert claim("the KV cache of LLaMA-2-7B").verdict == Verdict.ASSUMED
+    monkeypatch.setattr(of_cost, "CONTEXT", 25_704)
+    assert claim("the KV cache of LLaMA-2-7B").verdict == Verdict.HOLDS
+
+
+def test_the_range_of_the_abstract(monkeypatch):
+    said = claim("AEDP 8.2 to 831 times")
+    assert said.verdict == Verdict.HOLDS and "Sprint) to 831 (3-bit cells, 80 %" in said.ours
+    changed = {**AEDP, (1, 50): (Rounded("8.1"), *AEDP[1, 50][1:])}
+    monkeypatch.setattr(of_cost, "AEDP", changed)
+    assert claim("AEDP 8.2 to 831 times").verdict == Verdict.CONTRADICTS
+
+
+def test_a_search_for_both_longest_figures():
+    """A search of the cycles that are told makes both figures meet at one length."""
+    said = claim("16.7× shorter delay")
+    assert "2280 tokens here, a search takes 9.2 cycles" in said.why
+    slow = Setting(constants=Constants(search_cycles=9.19))
+    assert of_cost.ratio(slow, "delay_ns", "both", 2048, 2280) == pytest.approx(16.7, abs=0.01)

@@ -87,6 +87,17 @@ def test_times_and_voltages_of_an_integration_in_time(p):
     )
 
 
+@pytest.mark.parametrize(("vdd", "v_ref"), [(5.0, 0.1), (0.3, 0.01), (1.3, 0.3)])
+def test_times_of_long_discharges(vdd, v_ref):
+    """V_DD far above the detectors: the current bends where devices saturate, and falls to 0."""
+    p = LineParameters(vdd=vdd, v_ref=v_ref, v_read=1.2, n=1.2, vth_low=0.0)
+    products, errors = some(p, 3, 4)
+    products[0], products[1] = p.levels, -p.levels
+    times = crossing_times(p, products, errors)
+    low = integrate(p, products, errors, times, 600)[-1]
+    assert np.abs(low - v_ref).max() < 1e-4 * v_ref
+
+
 @pytest.mark.parametrize("p", [BY_CURRENT, OTHER], ids=["default", "other"])
 def test_rows_without_errors_are_rows_whose_errors_are_0(p):
     """One way counts cells by product, the other adds devices; an error of all is a shift."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden.studies.unicaim_circuit.setting import all_scores
+from golden.studies.unicaim_circuit.setting import all_scores, compositions
 from golden.unicaim.sense_line import RULES, LineParameters, crossing_times, thresholds
 from tests.support.unicaim import card, spice
 
@@ -15,6 +15,8 @@ CARD = "SENBAZURU_CARD"
 """Names the file of the 45 nm card, which is not in the project."""
 NEAR = 1e-3
 """Relative error of a time that is allowed."""
+SETS = int(os.environ.get("SENBAZURU_LINES", "6"))
+"""Sets of parameters that are drawn."""
 
 pytestmark = [
     pytest.mark.campaign,
@@ -31,12 +33,53 @@ def points() -> list[LineParameters]:
     ]
 
 
-@pytest.mark.parametrize("p", points(), ids=["current", "voltage", "2 V", "other"])
-@pytest.mark.parametrize(("cells", "step"), [(4, 1), (16, 1), (64, 32), (128, 1024)])
-def test_rows_of_all_scores(p, cells, step, tmp_path):
-    """As equal as possible, and all at the ends: all scores of 4 and 16 cells, some of the others.
+def drawn(rng: np.random.Generator) -> LineParameters:
+    """All parameters at once, uniform over ranges or, of currents and capacitances, decades."""
+    vdd, vth_low = rng.uniform(0.3, 5), rng.uniform(-0.5, 0.8)
+    return LineParameters(
+        vdd=vdd,
+        v_ref=vdd * rng.uniform(0.02, 0.9),
+        v_read=rng.uniform(0.3, 5),
+        vth_low=vth_low,
+        vth_high=vth_low + rng.uniform(0.2, 2.5),
+        n=rng.uniform(1, 2.5),  # the slope is n U_T ln 10 a decade, at 300 K
+        ispec=10 ** rng.uniform(-9, -5),
+        lam=rng.uniform(0, 1),
+        c_cell=10 ** rng.uniform(-17, -15),
+        c_fixed=10 ** rng.uniform(-16, -14),
+        rule=rng.choice(RULES).item(),
+        key_bits=rng.integers(1, 5).item(),
+    )
 
-    128 cells: the lowest and the highest score.
+
+@pytest.mark.parametrize("seed", range(SETS))
+def test_drawn_sets_of_parameters(seed, tmp_path):
+    """Scores at both ends, next to them, between and in the middle, and rows with spread."""
+    rng = np.random.default_rng(seed)
+    p, spread = drawn(rng), rng.uniform(0, 0.1)
+    worst = 0.0
+    for cells in (4, 16, 64):
+        top = p.levels * cells
+        scores = sorted({s for at in (0, top // 2, top - 1, top) for s in (-at, at)} | {1, -1})
+        exact = np.concatenate([compositions(score, cells, p.levels) for score in scores])
+        some = rng.integers(-p.levels, p.levels + 1, (2, cells))
+        for products, errors in (
+            (exact, None),
+            (some, spread * rng.standard_normal((*some.shape, 2))),
+        ):
+            expected = crossing_times(p, products, errors)
+            found = spice.crossing_times(p, products, errors, expected, tmp_path)
+            worst = max(worst, np.abs(found / expected - 1).max())
+    print(f"set {seed}: {100 * worst:.4f} %")
+    assert worst < NEAR, f"set {seed} is {100 * worst:.3f} % off: spread {spread:.3f} V, {p}"
+
+
+@pytest.mark.parametrize("p", points(), ids=["current", "voltage", "2 V", "other"])
+@pytest.mark.parametrize(("cells", "step"), [(4, 1), (16, 2), (64, 32), (128, 1024)])
+def test_rows_of_all_scores(p, cells, step, tmp_path):
+    """As equal as possible, and all at the ends: all scores of 4 cells, every second of 16.
+
+    Some of 64 cells, and the lowest and the highest of 128.
     """
     _, rows = all_scores(cells, p.levels, step)
     products = rows.reshape(-1, cells)

@@ -42,6 +42,8 @@ SHARE = 1 / 16
 """C_sl / (C_acc + C_sl) of the accumulations."""
 QUERIES = 4
 """Queries of each array whose energies are averaged."""
+DRAWS = 50
+"""Sets of FE-INV errors of each array."""
 WAYS = {"keys as they are": False, "rotated and centred": True}
 
 
@@ -215,12 +217,15 @@ def evictions(setting: Setting) -> dict[str, Any]:
     """The row to evict by shared charge and by shared scores, after all queries of each array.
 
     `same`: share of the arrays with the same row; `correlation` of accumulations, `worst` place of
-    charge's row in the order of shared scores, from 0.
+    charge's row in the order of shared scores, from 0; `range` of an array's charges and `gap` of
+    its two least, means in mV. With the spread on the switching voltages of the FE-INV, drawn
+    `DRAWS` times: `spread`, the share with the same row, and `place`, the mean of its place.
     """
     line = next(iter(points(setting).values())).line
+    rng = np.random.default_rng(setting.seed)
     found: dict[str, Any] = {}
     for way, rotate in WAYS.items():
-        same, correlation, place = [], [], []
+        same, correlation, place, ends, noisy = [], [], [], [], []
         for one in arrays(line.key_bits, rotate):
             times = search_times(line, one.keys, one.digits)
             charge, exact = np.full(len(one.keys), line.v_ref), np.zeros(len(one.keys))
@@ -232,10 +237,19 @@ def evictions(setting: Setting) -> dict[str, Any]:
             same.append(row == eviction_candidate(exact))
             place.append(np.count_nonzero(exact < exact[row]))
             correlation.append(np.corrcoef(charge, exact)[0, 1])
+            ends.append(1e3 * np.sort(charge)[[0, 1, -1]])
+            switching = setting.spread_mv / 1000 * rng.standard_normal((DRAWS, len(charge)))
+            rows = eviction_candidate(charge - switching)
+            noisy.append([(exact < exact[row]).sum() for row in rows])
+        least, second, largest = np.mean(ends, axis=0)
         found[way] = {
             "same": rounded(np.mean(same), 3),
             "correlation": rounded(np.min(correlation), 5),
             "worst": int(np.max(place)),
+            "range": rounded(largest - least, 4),
+            "gap": rounded(second - least, 3),
+            "spread": rounded(np.mean(np.equal(noisy, 0)), 3),
+            "place": rounded(np.mean(noisy), 4),
         }
     return found
 

@@ -1,35 +1,38 @@
 """UniCAIM's Figs. 5 to 9 and what its text says of them, beside the circuit."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from golden.algorithms.unicaim.cost import Constants
 from golden.studies.study import OURS, Claim, Verdict
+from golden.studies.unicaim_circuit import sense_claims as senses
 from golden.studies.unicaim_circuit.arrays import LATE, ROWS, SPREADS, TOP
+from golden.studies.unicaim_circuit.sense_claims import ENOUGH, NEAR, Data, mixed
 from golden.studies.unicaim_circuit.setting import CELLS
 
-Data = Mapping[str, Any]
-NEAR = 0.1
-"""Part of a deviation by which the project's own noise may miss the circuit's."""
-ENOUGH = 0.9
-"""Recall of a search that works."""
 HALF_A_LEVEL, HALF_A_CODE = 0.5, 0.5
 """In levels of a cell, and in scores: a 10-bit converter's code is one score."""
 
 
 def claims(data: Data) -> list[Claim]:
-    """All claims; verdicts are computed but for the last of the paper's, which lacks a figure."""
+    """All claims; verdicts are computed but for the last two of the paper's, which lack figures."""
     return [
         _medium(data),
         _levels(data),
+        senses.signed(data),
         _order(data),
         _top(data),
         _reference(data),
+        senses.configured(data),
+        senses.search_time(data),
         _charge(data),
+        senses.evicted(data),
+        senses.second_reference(data),
         _states(data),
         _linear(data),
         _selected(data),
         _converters(data),
+        senses.converter_range(),
+        senses.ferroelectric(),
         _rest(),
         _all_rows(data),
         _noise(data),
@@ -83,17 +86,13 @@ def _order(data: Data) -> Claim:
     return Claim(
         "of 4 ternary cells the line with the higher score discharges more slowly, for all nine"
         " scores",
-        "; ".join(f"{name}: {_mixed(of)}" for name, of in found.items()),
+        "; ".join(f"{name}: {mixed(of)}" for name, of in found.items()),
         Verdict.of(*(of["mixed"] == 0 for of in found.values())),
         "rows of a score are tried with cells as equal as possible and with all at the ends. Two"
         " +1 and two -1 must take the time of four 0, for which the medium current must be the"
         " mean",
         where="Fig. 7b",
     )
-
-
-def _mixed(of: Mapping[str, Any]) -> str:
-    return f"{of['mixed']} of {of['of']} neighbouring scores overlap"
 
 
 def _top(data: Data) -> Claim:
@@ -235,9 +234,9 @@ def _all_rows(data: Data) -> Claim:
     large = of[str(CELLS)]
     return Claim(
         f"rows of {CELLS} cells drop in the order of their scores, as in `golden.unicaim`",
-        f"{name}: {_mixed(large)}, 1/t within {large['error']:.2f} scores of a straight line; "
+        f"{name}: {mixed(large)}, 1/t within {large['error']:.2f} scores of a straight line; "
         + "; ".join(
-            f"{other}: {_mixed(found[str(CELLS)])}, {found[str(CELLS)]['error']:.0f} scores"
+            f"{other}: {mixed(found[str(CELLS)])}, {found[str(CELLS)]['error']:.0f} scores"
             for other, found in list(data["order"].items())[1:]
         ),
         Verdict.of(*(found[str(CELLS)]["mixed"] == 0 for found in data["order"].values())),

@@ -20,7 +20,6 @@ from golden.unicaim.sense_line import (
     LineParameters,
     crossing_times,
     currents,
-    device_current,
     ideal_law,
     level_currents,
     stop_time,
@@ -170,28 +169,6 @@ def devices(setting: Setting) -> dict[str, Any]:
     drawn = np.random.default_rng(setting.seed).standard_normal((2, CELLS))
     ends = np.array([[setting.line.vth_low], [setting.line.vth_high]])
     return {"thresholds": rounded(ends + setting.spread_mv / 1000 * drawn)}
-
-
-def references(setting: Setting, k: int, trials: int = 2000) -> dict[str, Any]:
-    """Rows left high when the summed current falls below I_Ref1, with spread of F_dyn (III-B3).
-
-    F_dyn has the lowest threshold, V_DD at its gate and at its drain; `half` is a reference of
-    k + 1/2 mean currents, `whole` of k + 1.
-    """
-    line = dataclasses.replace(setting.line, v_read=setting.line.vdd)
-    rng = np.random.default_rng(setting.seed)
-    shift = setting.spread_mv / 1000 * rng.standard_normal((trials, 2 * k))
-    single = device_current(line, line.vdd - line.vth_low - shift, line.vdd)
-    sums = np.cumsum(single, axis=1) / single.mean()
-    found: dict[str, Any] = {"spread": rounded(single.std() / single.mean(), 4)}
-    for label, reference in (("half", k + 0.5), ("whole", k + 1.0)):
-        left = (sums < reference).sum(axis=1)
-        found[label] = {
-            "mean": rounded(left.mean(), 4),
-            "deviation": rounded(left.std(), 3),
-            "exact": rounded((left == k).mean(), 3),
-        }
-    return found
 
 
 def linear_points(setting: Setting) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from golden.studies.unicaim_circuit import arrays, lines
+from golden.studies.unicaim_circuit import arrays, lines, senses
 from golden.studies.unicaim_circuit.setting import Setting
 
 
@@ -19,7 +19,11 @@ def measure(setting: Setting) -> dict[str, Any]:
         "devices": lines.devices(setting),
         "linearity": lines.linearity(setting),
         "linear_points": lines.linear_points(setting),
-        "references": lines.references(setting, arrays.TOP),
+        "query_products": senses.query_products(setting),
+        "references": senses.references(setting, arrays.TOP),
+        "numbers": senses.numbers(setting),
+        "search_lengths": senses.search_lengths(setting),
+        "first_row": senses.first_row(setting),
         "charge": arrays.charge(setting),
         "evictions": arrays.evictions(setting),
         "energy": arrays.energy(setting),

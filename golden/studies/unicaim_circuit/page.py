@@ -29,7 +29,7 @@ def about(data: Mapping[str, Any]) -> str:
         " is open, too. Each combination is one operating point, and no figure is of two."
         f" Whole arrays are the shipped trace's keys: {ROWS} rows of {COPIES} × 64 cells, as the 0"
         " of a 1-bit query is a +1 and a -1 on two cells of one key. One line cannot weigh planes,"
-        " so a query of more bits would take 2^b cells for bit b, or a search for each plane,"
+        " so a query of more bits would take 2^(b + 1) cells for bit b, or a search for each plane,"
         f" whose results no line adds. Recall is the share of the {TOP} rows left high whose"
         f" score is not below the {TOP}th largest. `python -m golden unicaim-circuit -o"
         " docs/results` writes this page."

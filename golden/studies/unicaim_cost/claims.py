@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from golden.algorithms.kllm.cost.models import MODELS
 from golden.algorithms.unicaim.cost import digital_search_steps
 from golden.algorithms.unicaim.cost.devices import CELL, EVICTION, PRECHARGE, TOP_K
 from golden.algorithms.unicaim.cost.published import (
@@ -32,6 +33,11 @@ from golden.studies.unicaim_cost.sweeps import (
 from golden.unicaim.cells import score_limit
 from golden.unicaim.digital_array import search
 
+AEDP_RANGE = 8.2, 831
+"""Range that abstract and section I state."""
+CONTEXT = 4096
+"""Tokens of Llama-2-7B, as its authors publish it."""
+
 
 def claims(setting: Setting) -> list[Claim]:
     """All claims; their verdicts are computed, but for those that lack a length or a baseline."""
@@ -40,6 +46,8 @@ def claims(setting: Setting) -> list[Claim]:
         _overhead(setting),
         _area(setting),
         _growth(setting),
+        _fixed(setting),
+        _cache(),
         _shortest_energy(setting),
         _longest(setting, "energy", ENERGY[1], "Fig. 11"),
         _conventional_energy(setting),
@@ -48,6 +56,7 @@ def claims(setting: Setting) -> list[Claim]:
         _conventional_delay(setting),
         _searches(setting),
         _pruned(setting),
+        _range(),
         _baselines(),
     ]
 
@@ -144,6 +153,41 @@ def _growth(setting: Setting) -> Claim:
     )
 
 
+def _fixed(setting: Setting) -> Claim:
+    rows = setting.shape.rows
+    ends = setting.generated, 8 * setting.generated
+    found = {
+        name: [int(np.max(setting.counts(name, generated=end).rows)) for end in ends]
+        for name in ("both", "dynamic")
+    }
+    return Claim(
+        "the KV cache has a fixed size, as one token is evicted at each step beyond the reserved"
+        " ones (III-A2)",
+        f"{found['both'][0]} rows after {ends[0]} tokens and {found['both'][1]} after {ends[1]};"
+        f" {found['dynamic'][1]} without static pruning",
+        Verdict.COUNTS if max(found["both"]) <= rows < found["dynamic"][1] else Verdict.NOT,
+        f"of an input of {setting.prompt} tokens; a row that is evicted takes the new token",
+    )
+
+
+def _cache() -> Claim:
+    shape = MODELS["llama-2-7b"]
+    parameters = shape.weights + shape.hidden * shape.vocabulary
+    token = 2 * shape.layers * shape.kv_heads * shape.head
+    most = parameters / token
+    return Claim(
+        f"the KV cache of {shape.name} gradually exceeds the size of its parameters, and attention"
+        " dominates the latency (section I, Fig. 1b)",
+        f"from {most:,.0f} tokens on, {most / CONTEXT:.1f} times its context of {CONTEXT}, at one"
+        " sequence and equal bits",
+        Verdict.HOLDS if most <= CONTEXT else Verdict.ASSUMED,
+        f"{token:,} numbers a token beside {parameters / 1e9:.2f} thousand million parameters, both"
+        " read for each new token. It holds for longer contexts or several sequences at once, and"
+        " where weights have fewer bits than the cache. The figure's latency cannot be checked: the"
+        " text names no machine",
+    )
+
+
 def _shortest_energy(setting: Setting) -> Claim:
     paper = ENERGY[0]
     dense, both = cost(setting, "dense"), cost(setting, "both")
@@ -165,13 +209,7 @@ def _shortest_energy(setting: Setting) -> Claim:
 def _shortest_delay(setting: Setting) -> Claim:
     paper = SPEEDUP[0]
     dense, both = cost(setting, "dense"), cost(setting, "both")
-    cycle = setting.constants.cycle_ns
-    searching = setting.heads * setting.search_steps * setting.constants.search_cycles
-    # The search's length for which the ratio is just printed as the paper's.
-    low, high = (
-        dense.delay_ns / float(value) / cycle - (both.delay_ns / cycle - searching)
-        for value in (paper.high, paper.low)
-    )
+    low, high = _needed_search(setting)
     needed = (
         f"{max(low, 0):.1f} to {high:.1f} cycles" if high > 0 else "a search of no time, or less"
     )
@@ -182,7 +220,7 @@ def _shortest_delay(setting: Setting) -> Claim:
         f"at {setting.prompt} + {setting.generated} tokens and {setting.kept} % selected, as in"
         " Fig. 12a; the lengths of Fig. 12b are in the picture only. Rounds of conversions are"
         f" counts; the search's length is not in the text. The paper's figure needs {needed};"
-        f" {searching:g} are taken",
+        f" {_searching(setting):g} are taken",
     )
 
 
@@ -192,14 +230,50 @@ def _longest(setting: Setting, quantity: str, paper: Rounded, where: str) -> Cla
     ours = [f"{ratio(setting, field, 'both', *point):.1f}× at {_sum(point)}" for point in points]
     reached = generated_for(setting, quantity, paper.value)
     when = "not at any length tried" if reached is None else f"at {reached} tokens of output"
+    also = _one_length(setting) if quantity == "delay" else ""
     return Claim(
         f"{paper.text}× {'less energy' if quantity == 'energy' else 'shorter delay'} with both"
         f" prunings at the longest lengths ({where})",
         ", ".join(ours),
         Verdict.CIRCULAR,
         "the ratio grows with the length without bound, and the picture's longest is not in the"
-        f" text. With input {setting.long_prompt} it reaches {paper.text} {when}",
+        f" text. With input {setting.long_prompt} it reaches {paper.text} {when}{also}",
     )
+
+
+def _one_length(setting: Setting) -> str:
+    """What a search would take if the longest lengths of Figs. 11 and 12b were the same."""
+    energy, delay = ENERGY[1], SPEEDUP[1]
+    generated = generated_for(setting, "energy", energy.value)
+    if generated is None:
+        return ""
+    dense, both = (
+        cost(setting, name, setting.long_prompt, generated).delay_ns for name in ("dense", "both")
+    )
+    cycle, own = setting.constants.cycle_ns, _searching(setting)
+    needed = (dense / delay.value - both) / cycle + own
+    _, most = _needed_search(setting)
+    return (
+        f". If this and Fig. 11's {energy.text}× are of one length, {generated} tokens here, a"
+        f" search takes {needed:.1f} cycles, where {SPEEDUP[0].text}× at the shortest leave"
+        f" {max(most, 0):.1f} at most"
+    )
+
+
+def _searching(setting: Setting) -> float:
+    """Cycles of a step's searches."""
+    return setting.heads * setting.search_steps * setting.constants.search_cycles
+
+
+def _needed_search(setting: Setting) -> tuple[float, float]:
+    """Cycles of a step's searches for which the shortest ratio is just printed as the paper's."""
+    dense, both = cost(setting, "dense"), cost(setting, "both")
+    cycle, paper = setting.constants.cycle_ns, SPEEDUP[0]
+    low, high = (
+        dense.delay_ns / float(value) / cycle - (both.delay_ns / cycle - _searching(setting))
+        for value in (paper.high, paper.low)
+    )
+    return low, high
 
 
 def _conventional_energy(setting: Setting) -> Claim:
@@ -273,6 +347,24 @@ def _pruned(setting: Setting) -> Claim:
         Verdict.CIRCULAR,
         "the baselines prune as much, so their own AEDPs enter: they would have to fall"
         f" {implied} times, of which the text says nothing",
+    )
+
+
+def _range() -> Claim:
+    least, most = AEDP_RANGE
+    values = {
+        float(value.value): f"{bits}-bit cells, {pruned} % pruned, {name}"
+        for (bits, pruned), of in AEDP.items()
+        for name, value in zip(BASELINES, of, strict=True)
+    }
+    low, high = min(values), max(values)
+    alike = [value.value for value in AEDP[3, 80]]
+    return Claim(
+        f"AEDP {least} to {most} times below the state of the art (abstract)",
+        f"{low:g} ({values[low]}) to {high:g} ({values[high]}) in Table II",
+        Verdict.HOLDS if (low, high) == (least, most) else Verdict.CONTRADICTS,
+        "of the paper's own figures. The range is of two cells, two ratios and three baselines; of"
+        f" one cell and ratio it is {min(alike):g} to {max(alike):g} at best",
     )
 
 
