@@ -1,4 +1,4 @@
-"""KLLM, Tables II and IV: loss of K-Means and rounded products, and the outliers' share."""
+"""KLLM, Tables II to IV: loss of K-Means and rounded products, and the outliers' share."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,8 @@ from golden.evaluation.estimate import Decision
 from golden.evaluation.plots import curves
 from golden.evaluation.row import Row
 from golden.lm.texts import HELD_OUT
+from golden.studies import kllm_orders, kllm_tables
+from golden.studies.kllm_orders import WORSE
 from golden.studies.study import CLOSE, OURS, Claim, Picture, Study, Table, Verdict
 from golden.studies.trials import Choice, Chosen, Place, Trial, texts_of
 
@@ -31,9 +33,8 @@ METHODS = {
 BASELINES = ("RTN", "SmoothQuant", "RTN rotated, as QuaRot")
 MAIN = ("KLLM-S", *BASELINES, "KLLM")
 """Methods on the other models: those that share fitted weights are not one after another."""
-PAPER = {"W4A4": (8e3, 4e2, 6.34, 6.08, 6.04), "W4A3": (2e4, 5e4, 29.75, 7.60, 7.17)}
-"""LLaMA-7B, WikiText-2: RTN, SmoothQuant, QuaRot, KLLM-S, KLLM (Table II)."""
-FP16 = 5.68
+OF = "LLaMA-7B"
+"""The model of Table II that Table II's rows are put beside."""
 SHARES = {0.01: "", 0.1: ",outlier_share=0.1"}
 """Of outliers: 1 % is KLLM's own."""
 FUSED = "activation_bits=4,norms=fused"
@@ -44,6 +45,7 @@ WITHOUT_HEAD, WITH_HEAD = "… and scales tuned", "… and the head: all product
 STEPS = {
     "weights": "activation_bits=none",
     "activations": "weight_bits=none,activation_bits=4",
+    "attention": "weight_bits=none,activation_bits=none,attention=quantised",
     "weights and activations": "activation_bits=4",
     "… with norms fused": FUSED,
     "… norms fused, attention too": WHOLE,
@@ -55,11 +57,15 @@ STEPS = {
 FITS = {"paper's fit": ",fit=paper", "fitted": ""}
 PAPER_STEPS = ("weights", "weights and activations", "… with norms fused")
 """Steps that are also measured with the paper's weights."""
+STEPS_BEFORE = (
+    "weights and activations",
+    "… with norms fused",
+    "… norms fused, attention too",
+)
+"""Steps with norms and attention in floats, with norms on indices, and with all on indices."""
 TARGET = 1.2
 """Of dense perplexity: what the project set itself for all of W4A4."""
 BIT_EXACT = "kllm:activation_bits=4,bit_exact=true"
-WORSE = 10
-"""Times KLLM's perplexity: what RTN must have at least."""
 
 
 def place() -> Place:
@@ -124,7 +130,7 @@ def study(
     )
     return Study(
         "kllm",
-        "KLLM: matrix products on K-Means indices (Tables II and IV)",
+        "KLLM: matrix products on K-Means indices (Tables II to IV)",
         "Paper: seven models of 7 to 70 billion parameters, WikiText-2, 2048 tokens. Here:"
         f" {windows}, {CONTEXT} tokens of the held-out texts {', '.join(extras['texts'])}; all"
         " tokens of a window but its first are predicted. All seven matrices of each layer are"
@@ -140,7 +146,10 @@ def study(
         [
             *(_table_2(by_model, precision) for precision in PRECISIONS),
             _lowest(by_model),
+            *kllm_orders.order_claims({p: _tried(by_model, p) for p in PRECISIONS}),
             *_table_4(here),
+            *_steps(here),
+            *kllm_tables.table_claims(),
             *(_target(here, name, what) for name, what in PARTS.items()),
         ],
         [
@@ -165,9 +174,10 @@ def _tried(by_model: Mapping[str, Mapping[str, Row]], precision: str) -> dict[st
 
 
 def _table_2(by_model: Mapping[str, Mapping[str, Row]], precision: str) -> Claim:
-    rtn, _, _, static, dynamic = PAPER[precision]
+    paper, fp16 = kllm_tables.of_model(OF, precision), kllm_tables.FP16[OF]
+    dynamic = paper["KLLM"]
     tried = _tried(by_model, precision)
-    multiple = (1 + CLOSE) * dynamic / FP16
+    multiple = (1 + CLOSE) * dynamic / fp16
     decided = []
     for of in tried.values():
         decided += [
@@ -182,11 +192,12 @@ def _table_2(by_model: Mapping[str, Mapping[str, Row]], precision: str) -> Claim
         for model, of in tried.items()
     ]
     return Claim(
-        f"{precision}: RTN {rtn:g}, KLLM-S {static}, KLLM {dynamic} (FP16: {FP16}, LLaMA-7B)",
+        f"{precision}: RTN {paper['RTN']:g}, KLLM-S {paper['KLLM-S']:.2f}, KLLM {dynamic:.2f}"
+        f" (FP16: {fp16}, {OF})",
         "; ".join(told),
         Verdict.measured(*decided),
         f"reproduced when RTN's perplexity is {WORSE} times KLLM's, KLLM-S is worse than KLLM, and"
-        f" KLLM at most {multiple:.2f} times dense: the paper's {dynamic / FP16:.2f} and a tenth;"
+        f" KLLM at most {multiple:.2f} times dense: the paper's {dynamic / fp16:.2f} and a tenth;"
         " a small model has less to spare than one of 7 billion",
     )
 
@@ -199,8 +210,9 @@ def _lowest(by_model: Mapping[str, Mapping[str, Row]]) -> Claim:
         for name in BASELINES
     }
     figures = "; ".join(
-        f"{precision}: " + ", ".join(f"{value:g}" for value in values[1:3])
-        for precision, values in PAPER.items()
+        f"{precision}: {of['SmoothQuant']:g}, {of['QuaRot']:g}"
+        for precision in PRECISIONS
+        for of in [kllm_tables.of_model(OF, precision)]
     )
     return Claim(
         "KLLM has the lowest perplexity at W4A4 and W4A3, below RTN, SmoothQuant and QuaRot"
@@ -246,7 +258,15 @@ def _table_4(here: Mapping[str, Row]) -> list[Claim]:
             Verdict.measured(*decided),
             f"loss of KLLM over KLLM-S, {MODEL}, by its 95 % interval",
         ),
+        kllm_orders.share_claim({key: here[method(*key)] for key in _shares()}, low, high),
     ]
+
+
+def _steps(here: Mapping[str, Row]) -> list[Claim]:
+    """What fused norms lose, and all activations together."""
+    without, fused, whole = STEPS_BEFORE
+    pairs = {fit: (here[step(fused, fit)], here[step(without, fit)]) for fit in FITS}
+    return [kllm_orders.norm_claim(pairs), kllm_orders.all_claim(here[step(whole)], MODEL)]
 
 
 PARTS = {

@@ -1,15 +1,33 @@
 """The command ``kllm-cost``: verdicts, tables, page, refusals."""
 
+import dataclasses
 import json
 
 import pytest
 
 from golden import __main__ as cli
+from golden.algorithms.kllm.cost import models as paper_models
 from golden.algorithms.kllm.cost import published as paper
-from golden.studies.kllm_cost.claims import claims
+from golden.studies.kllm_cost.claims import claims, kept_methods
 from golden.studies.kllm_cost.energy_claims import saving
 from golden.studies.kllm_cost.rates import Setting, bandwidth_of_growth, growth
-from golden.studies.kllm_cost.speed_claims import lost
+from golden.studies.kllm_cost.scheme_claims import (
+    function_claims,
+    index_macs,
+    lookup_claims,
+    plain_macs,
+    scheme_claims,
+    size_claims,
+)
+from golden.studies.kllm_cost.speed_claims import lost, shared_claims, token_joules
+from golden.studies.kllm_cost.unit_claims import (
+    Search,
+    counted_comparisons,
+    lane_claims,
+    merge_sort_comparisons,
+    orizuru_claims,
+    softmax_claims,
+)
 from golden.studies.study import Verdict
 
 PICTURES = "context", "energy", "speed"
@@ -25,6 +43,12 @@ def run(tmp_path, monkeypatch, call):
 def verdict(setting: Setting, where: str, text: str) -> Verdict:
     """Of the only claim at `where` whose figure has `text`."""
     (found,) = [c for c in claims(setting) if c.where == where and text in c.paper]
+    return found.verdict
+
+
+def judged(make, setting: Setting, text: str) -> Verdict:
+    """Of the only one of these claims whose figure has `text`."""
+    (found,) = [c for c in make(setting) if text in c.paper]
     return found.verdict
 
 
@@ -69,6 +93,100 @@ def test_rates_and_verdicts_follow_the_core():
     assert verdict(plain, "Fig. 8a", "8.66×") is Verdict.ASSUMED
     assert verdict(fast, "Fig. 8a", "8.66×") is not Verdict.ASSUMED
     assert fast.rate() > 8.66 * plain.bound()
+
+
+def test_macs_of_a_token():
+    """By hand: Mistral-7B's layers, W4A4, a context of one token and no outliers."""
+    one = Setting(model="mistral-7b", tokens=1).at(share=0)
+    plain, index = plain_macs(one), index_macs(one)
+    layer = 4096 * (4096 + 1024 + 1024 + 4096 + 2 * 14336 + 14336)
+    assert plain.layers == 32 * layer + 4096 * 32000
+    # Columns of each matrix; those of 14336 rows have four tiles.
+    columns = 32 * (4096 + 1024 + 1024 + 4096 + 2 * 14336 + 4 * 4096) + 32000
+    assert index.layers == 256 * columns
+    assert (plain.keys, index.keys, index.values) == (32 * 32 * 128, 32 * 32 * 256, 2**17 * 16)
+    kept = index_macs(one.at(share=0.01)).layers - index.layers
+    columns = 32 * (4096 + 1024 + 1024 + 4096 + 2 * 14336) + 32000
+    assert kept == 2 * (21 * columns + 72 * 32 * 4096)
+
+
+def test_a_head_of_many_rows_has_fewer_macs_too():
+    assert judged(scheme_claims, Setting(), "MACs of a column") is Verdict.PARTLY
+    shape = dataclasses.replace(paper_models.MODELS["llama-7b"], name="wide", heads=8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(paper_models.MODELS, "llama-2-7b", shape)
+        assert judged(scheme_claims, Setting(), "MACs of a column") is Verdict.REPRODUCED
+
+
+def test_integers_take_fewer_bins():
+    """Columns of more words than a reduction has steps gain no time."""
+    text = "with one factor integers"
+    assert judged(scheme_claims, Setting(), text) is Verdict.COUNTS
+    assert judged(scheme_claims, Setting(tokens=8191), text) is Verdict.NOT
+
+
+def test_functions_on_indices():
+    """16 centroids and 42 outliers are squared; a gate has 256 products."""
+    gate, norm = function_claims(Setting())
+    assert "58 squares and MACs, 17 divisions" in norm.ours and norm.verdict is Verdict.COUNTS
+    assert "256 of SiLU" in gate.ours and gate.verdict is Verdict.PARTLY
+    assert "16 squares" in function_claims(Setting().at(share=0))[1].ours
+    assert function_claims(Setting().at(share=1))[1].verdict is Verdict.NOT
+    (looked,) = lookup_claims(Setting())
+    assert looked.ours.startswith("524,288 look-ups of 16,781,312")
+
+
+def test_comparisons_and_cycles_of_the_search():
+    """By hand for N = 16 in one unit: 8 + 7 and 7 to set up, 4 a pop; sorts of 4 take up to 5."""
+    search = Search(16, 3)
+    assert (search.set_up, search.replayed) == (22, 24)
+    assert (search.set_up_cycles, search.replay_cycles) == (22, 12)
+    assert counted_comparisons(16, 3) == 46
+    assert merge_sort_comparisons(4) == 5
+    assert Search(256, 1).set_up_cycles == 22 + 30
+    bottleneck = "set-up of the trees is the bottleneck"
+    assert judged(orizuru_claims, Setting(), bottleneck) is Verdict.PARTLY
+
+
+def test_the_softmax_beside_the_products():
+    bottleneck = "SoftMax becomes the bottleneck"
+    assert judged(softmax_claims, Setting(), bottleneck) is Verdict.PARTLY
+    assert judged(softmax_claims, Setting().at(lanes=256), bottleneck) is Verdict.REPRODUCED
+    assert judged(softmax_claims, Setting().at(lanes=1), bottleneck) is Verdict.NOT
+    runs = "softmax of a head runs"
+    assert judged(softmax_claims, Setting(), runs) is Verdict.REPRODUCED
+    assert judged(softmax_claims, Setting().at(lanes=4096), runs) is Verdict.NOT
+
+
+def test_energy_of_a_token_by_hand():
+    four = Setting().at(activation_bits=4)
+    token = four.token(8)
+    chip = 8.96 * token.cycles / 500e6
+    assert token_joules(four, 8) == pytest.approx((chip + token.bytes * 8 * 3.9e-12) / 8)
+    assert judged(shared_claims, four, "lowers the energy") is Verdict.ASSUMED
+    # Counters of 16 positions take so long that the memory's energy is little.
+    slow = Setting().at(counters=1, lanes=1)
+    assert judged(shared_claims, slow, "lowers the energy") is Verdict.NOT
+
+
+def test_a_clock_that_units_miss():
+    for make, text in ((lane_claims, "meets the timing"), (orizuru_claims, "a pop takes")):
+        assert judged(make, Setting(), text) is Verdict.REPRODUCED
+        assert judged(make, Setting().at(clock=1e9), text) is Verdict.NOT
+
+
+def test_compression_with_words_too_long():
+    assert judged(size_claims, Setting(), "less than FP16") is Verdict.REPRODUCED
+    assert judged(size_claims, Setting().at(counters=200), "less than FP16") is Verdict.NOT
+
+
+def test_fig_11_is_of_the_data_of_the_algorithm(tmp_path):
+    """The page's figure is the difference of two rows; without data nothing is judged."""
+    rows = kept_methods()
+    over = rows["KLLM"].over(rows["KLLM-S"])
+    (found,) = [c for c in claims(Setting()) if "outliers found online" in c.paper]
+    assert found.ours == f"{over:+.3f} nats"
+    assert kept_methods(tmp_path) is None
 
 
 def test_the_table(run):

@@ -11,9 +11,12 @@ from golden.studies.kllm_cost import parts
 from golden.studies.kllm_cost.claims import claims
 from golden.studies.kllm_cost.pictures import pictures
 from golden.studies.kllm_cost.rates import MEMORIES, Setting
+from golden.studies.kllm_cost.speed_claims import token_joules
 from golden.studies.study import Study, Table, tally
 
 NAME = "kllm_cost"
+BATCHES = (1, 2, 4, 8, 16)
+"""Sequences that are decoded together."""
 
 
 def about(setting: Setting) -> str:
@@ -39,7 +42,9 @@ def about(setting: Setting) -> str:
         " dependent products, norms, and quantising new keys and values. A softmax runs during the"
         " products of other heads. The A100 is a bound, not a simulation: FP16 weights and"
         f" cache, each byte once, at {paper.A100_BANDWIDTH / 1e12:.2f} TB/s."
-        " The paper's figures are pictures: what its text states is compared."
+        " The paper's figures are pictures: what its text states is compared. Fig. 11 is by the"
+        " data of [KLLM's algorithm](kllm.md). Times and powers of A100s, of QuaRot's and Atom's"
+        " kernels on them, of the other accelerators and of the chip itself cannot be checked."
         " `python -m golden kllm-cost -o docs/results` writes this page."
     )
 
@@ -47,7 +52,14 @@ def about(setting: Setting) -> str:
 def study(setting: Setting) -> Study:
     """The study of a setting."""
     found = claims(setting)
-    tables = rates(setting), token(setting), variants(setting), parts.rows(setting), others()
+    tables = (
+        rates(setting),
+        token(setting),
+        batches(setting),
+        variants(setting),
+        parts.rows(setting),
+        others(),
+    )
     return Study(
         NAME,
         "KLLM: speed, energy and area (Table I, Figs. 8 to 12)",
@@ -116,6 +128,29 @@ def token(setting: Setting) -> Table:
         ("all", part("cycles")),
         ("weights", part("weight_bytes", 1e9, ".2f")),
         ("cache", part("cache_bytes", 1e9, ".2f")),
+    )
+
+
+def batches(setting: Setting) -> Table:
+    """Rates of all sequences of a batch, by memory, and the A100's bound."""
+    four = setting.at(activation_bits=4)
+
+    def by_memory(bandwidth: float) -> Callable[[int], str]:
+        return lambda batch: f"{four.at(bandwidth=bandwidth).rate(batch):.1f}"
+
+    return Table.of(
+        f"Tokens a second of {setting.shape.name} by the batch (Fig. 9), all sequences together, by"
+        " the memory",
+        BATCHES,
+        ("batch", "{}"),
+        *((f"A4, {name}", by_memory(bandwidth)) for name, bandwidth in MEMORIES.items()),
+        (
+            f"A3, {'ideal' if isinf(setting.core.bandwidth) else 'as set'}",
+            lambda batch: f"{setting.at(activation_bits=3).rate(batch):.1f}",
+        ),
+        ("A100, bound", lambda batch: f"{setting.bound(batch):.1f}"),
+        ("A4 over it", lambda batch: f"{four.rate(batch) / setting.bound(batch):.2f}"),
+        ("A4, mJ a token", lambda batch: f"{1e3 * token_joules(four, batch):.0f}"),
     )
 
 

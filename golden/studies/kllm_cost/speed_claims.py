@@ -152,6 +152,43 @@ def batched_claims(setting: Setting) -> list[Claim]:
     return found
 
 
+def token_joules(setting: Setting, batch: int = 1) -> float:
+    """Energy of a token: Table I's power over its time, and the HBM's of what is read."""
+    token = setting.token(batch)
+    chip = paper.TOTAL_POWER * token.cycles / setting.core.clock
+    return (chip + 8 * token.bytes * paper.HBM_JOULES_A_BIT) / batch
+
+
+def shared_claims(setting: Setting) -> list[Claim]:
+    """What a batch shares: its energy, and how much A3 gains."""
+    batch = paper.BATCH
+    four, three = setting.at(activation_bits=4), setting.at(activation_bits=3)
+    joules = [token_joules(four, size) for size in (1, batch)]
+    claimed = paper.SPEED_BATCH_A3 / paper.SPEED_BATCH_A4
+    single = paper.SPEED_A3["A100"] / paper.SPEED_A4["A100"]
+    ratio = three.rate(batch) / four.rate(batch)
+    chip = paper.TOTAL_POWER * four.token().cycles / setting.core.clock
+    return [
+        Claim(
+            "a larger batch lowers the energy of all accelerators by reusing weights",
+            f"A4: {1e3 * joules[0]:.0f} mJ a token, {1e3 * joules[1]:.0f} at a batch of {batch}",
+            Verdict.ASSUMED if joules[1] < (1 - CLOSE) * joules[0] else Verdict.NOT,
+            f"{1e3 * chip:.0f} mJ on chip at Table I's power, the rest in the HBM at"
+            f" {paper.HBM_JOULES_A_BIT * 1e12:.1f} pJ a bit, where a column is read once for all",
+        ),
+        Claim(
+            f"A3 is {claimed:.3f} times faster than A4 at a batch of {batch}, {single:.3f} times at"
+            " one",
+            f"{ratio:.3f} times at either"
+            if close(ratio, three.rate() / four.rate())
+            else f"{ratio:.3f} times, {three.rate() / four.rate():.3f} at one",
+            Verdict.of(close(ratio, claimed), close(three.rate() / four.rate(), single)),
+            f"quotients of the gains over the A100; {100 * CLOSE:.0f} % may differ. The core's"
+            " time is its products' at any batch",
+        ),
+    ]
+
+
 def lost(core: Core) -> float:
     """Rate of a product of `K` rows that its outliers cost, of one without any."""
     without = column_cycles(dataclasses.replace(core, share=0), K)

@@ -13,6 +13,7 @@ from sim.drivers.run import load_trace
 from sim.studies.kllm.designs import BITS, STEPS, data_of, designs
 from sim.studies.kllm.errors import errors_of
 from sim.studies.kllm.measured import Measured, measure
+from sim.studies.kllm.noise import noise_of
 from sim.studies.kllm.page import NAME, Results, study
 from sim.synth import libraries
 
@@ -31,7 +32,7 @@ def counting_command(arguments) -> int:
         prepare(arguments.output)
     trace = load_trace(arguments.trace)
     library = libraries.find(arguments.liberty)
-    errors = errors_of(trace, BITS, (8, 12))
+    errors, noise = errors_of(trace, BITS, (8, 12)), noise_of(trace)
     measured: list[Measured] = []
     for number, counters in enumerate(arguments.counters):
         columns = data_of(trace, STEPS * 16 * counters, COLUMNS)
@@ -43,7 +44,7 @@ def counting_command(arguments) -> int:
             measured.append(measure(design, library, COLUMNS, functools.partial(note, name)))
             if not arguments.json:
                 print(summary(measured[-1]), flush=True)
-    results = Results(measured, errors, library.name, source(trace))
+    results = Results(measured, errors, noise, library.name, source(trace))
     if arguments.json:
         print(json.dumps(dataclasses.asdict(results), indent=1))
     if arguments.output:
@@ -77,7 +78,8 @@ def register(commands) -> None:
         description=(
             "Map KLLM's counters and reduction, lanes that multiply fixed-point centroids, and FP16"
             " multipliers and adders to a cell library; report area, delay and switching energy a"
-            " position, and the errors of the products. Takes about 8 minutes and 1 GB."
+            " position, the errors of the products, and those of K-Means and of uniform levels."
+            " Takes about 8 minutes and 1 GB."
         ),
     )
     parser.add_argument("--trace", type=Path, metavar="FILE.npz", help="default: the shipped one")

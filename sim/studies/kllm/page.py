@@ -1,4 +1,4 @@
-"""The page on what counting costs, beside multiplication, and its JSON."""
+"""The page on what counting costs, beside multiplication, and on K-Means, and its JSON."""
 
 import dataclasses
 import json
@@ -8,6 +8,8 @@ from pathlib import Path
 from golden.studies.study import Claim, Study, Table, Verdict
 from sim.studies.kllm.errors import LayerErrors
 from sim.studies.kllm.measured import Measured
+from sim.studies.kllm.noise import LayerNoise, LayerOutliers, Noise, ScoreNoise
+from sim.studies.kllm.noise_claims import noise_claims, noise_tables
 
 NAME = "kllm_counting"
 
@@ -25,6 +27,7 @@ class Results:
 
     measured: Sequence[Measured]
     errors: Sequence[LayerErrors]
+    noise: Noise
     library: str
     source: str
 
@@ -93,13 +96,14 @@ def study(r: Results) -> Study:
     ]
     return Study(
         NAME,
-        "KLLM: what counting is worth",
+        "KLLM: what counting is worth, and K-Means on real layers",
         f"Dense sums of a column, W4A4, {r.library}. {r.source} `python -m sim counting` measures"
         " all of this: areas and delays by this project's mapping, energies by the toggles of the"
         " netlist mapped for 2 ns on K-Means indices of real layers, whose outputs are compared"
-        " with the bit-exact models.",
-        claims,
-        [areas(r), energy_table(r), errors_table(r)],
+        " with the bit-exact models; and errors of K-Means and of uniform levels on the same"
+        " layers, which three layers of a small model show and no perplexity.",
+        [*claims, *noise_claims(r.noise)],
+        [areas(r), energy_table(r), errors_table(r), *noise_tables(r.noise)],
         data=dataclasses.asdict(r),
     )
 
@@ -180,4 +184,9 @@ def read(path: Path) -> Results:
         for e in kept["errors"]
     ]
     measured = [Measured(**m) for m in kept["measured"]]
-    return Results(measured, errors, kept["library"], kept["source"])
+    noise = Noise(
+        [LayerNoise(**of) for of in kept["noise"]["layers"]],
+        [LayerOutliers(**of) for of in kept["noise"]["outliers"]],
+        [ScoreNoise(**of) for of in kept["noise"]["scores"]],
+    )
+    return Results(measured, errors, noise, kept["library"], kept["source"])
