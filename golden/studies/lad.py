@@ -9,14 +9,16 @@ import numpy as np
 
 from golden.algorithms.lad.drift import Drift, measure_drift
 from golden.algorithms.lad.piecewise_exp import EIGHT_BOUNDS, PAPER_BOUNDS, THIRTEEN_BOUNDS
-from golden.algorithms.lad.rows import Rows, average, measure_rows
+from golden.algorithms.lad.rows import average, measure_rows
 from golden.evaluation.estimate import Decision, Estimate
 from golden.evaluation.plots import curves
 from golden.evaluation.row import Row
 from golden.lm.texts import HELD_OUT
+from golden.studies import lad_claims, lad_rows, lad_trace
 from golden.studies.recall import SIZES, free
 from golden.studies.study import CLOSE, Claim, Picture, Study, Table, Verdict, exceeds, reaches
 from golden.studies.trials import Choice, Chosen, Place, Trial, hidden_inputs, texts_of
+from golden.trace import load, shipped
 
 MODELS = ("smollm2", "qwen0.5b")
 TEXTS = HELD_OUT
@@ -71,6 +73,11 @@ def policy(intervals: int, way: str) -> str:
     return f"lad:bounds={bounds},identification={WAYS[way]}"
 
 
+def fifth() -> str:
+    """H2O with a fifth of the tokens, as in the paper."""
+    return f"h2o:capacity={math.ceil(CONTEXT / 5)}"
+
+
 def _tried() -> dict[tuple[int, str], str]:
     """Policies by number of intervals and identification."""
     pairs = [(intervals, "centres") for intervals in BOUNDS]
@@ -84,6 +91,7 @@ def choices() -> list[Choice]:
 
 def trials(chosen: Mapping[Choice, Sequence[Chosen]]) -> list[Trial]:
     found = [Trial(text, place(model)) for model in MODELS for text in _tried().values()]
+    found += [Trial(fifth(), place(model)) for model in MODELS]
     return found + [Trial(text, free(model)) for model in MODELS for text in WRITERS.values()]
 
 
@@ -106,6 +114,7 @@ def extras() -> dict:
         "drift": {name: _largest(some).tolist() for name, some in drifts.items()},
         "output": {name: list(map(_late_output, some)) for name, some in drifts.items()},
         "rows": rows,
+        "trace": lad_trace.measure(load(shipped()[0]), BOUNDS),
         "query heads of a kv head": len(layers[0][0]) // len(layers[0][1]),
     }
 
@@ -158,11 +167,19 @@ def study(
             *_claims(rows),
             *_text_claims(rows),
             _drift_claim(drifts, output),
-            _rows_claim(extras["rows"]),
+            *lad_rows.claims(extras["rows"]),
+            *lad_trace.claims(extras["trace"]),
+            *lad_claims.measured_claims(_compared(rows)),
+            *lad_claims.printed_claims(),
         ],
         [
             *(_table(rows, model) for model in MODELS),
-            _rows_table(extras["rows"], extras["query heads of a kv head"]),
+            lad_rows.table(
+                extras["rows"],
+                extras["query heads of a kv head"],
+                f"the heads of {LAYERS} layers, and {WINDOWS} windows of {long().context} tokens,"
+                f" {MODELS[0]}, each with other layers",
+            ),
             Table(drift_title, ["caches", "largest", "at the end", "output"], drift_rows),
         ],
         [
@@ -308,6 +325,15 @@ def _table(rows: Mapping[Trial, Row], model: str) -> Table:
     )
 
 
+def _compared(rows: Mapping[Trial, Row]) -> dict[str, lad_claims.Compared]:
+    """Rows of each model with eight intervals, and with H2O."""
+    texts = policy(8, "centres"), policy(8, "bounds"), fifth()
+    return {
+        model: lad_claims.Compared(*(rows[Trial(text, place(model))] for text in texts))
+        for model in MODELS
+    }
+
+
 def _finite(estimate: Estimate, form: str) -> str:
     return form.format(estimate) if math.isfinite(estimate.mean) else "-"
 
@@ -325,71 +351,3 @@ def _drift_claim(drifts: dict[str, list[float]], output: dict[str, Estimate]) ->
         " the problem. With products in FP16 eq. 6's differences drift even then; old terms taken"
         " out exactly do not",
     )
-
-
-def _rows_claim(rows: dict) -> Claim:
-    shares = {
-        name: np.array([[_moved(row) / (2 * row["n"]) for row in window] for window in windows])
-        for name, windows in rows.items()
-    }
-    ends = {
-        name: [Estimate.of(of[:, at].tolist()) for at in (0, -1)] for name, of in shares.items()
-    }
-    risen = Estimate.of((shares["centres"][:, -1] - shares["centres"][:, 0]).tolist())
-    lengths = [row["n"] for row in rows["centres"][0]]
-    return Claim(
-        "far fewer reads than dense attention, and a smaller share the longer the context (Fig. 8)",
-        f"rows a head moves at {lengths[0]:g} to {lengths[-1]:g} positions, of dense: "
-        + "; ".join(
-            f"{first:.0%} to {last:.0%} with {name}" for name, (first, last) in ends.items()
-        ),
-        Verdict.measured(ends["centres"][1].against(0.5), risen.against(0)),
-        "far fewer is half of them, at the longest length. Judged by centres, as codes are this"
-        " project's own; the caches are a fixed cost, which counts less with more positions; but a"
-        " small model's scores move more, so more positions are active, and centres are nearly all"
-        " keys",
-    )
-
-
-def _rows_table(rows: dict, group: int) -> Table:
-    """Rows of a step of one query head, beside dense attention alone and shared by a group."""
-    title = (
-        "Rows of d numbers that a step of one query head moves after a dense prompt, averaged over"
-        f" 32 steps, the heads of {LAYERS} layers, and {WINDOWS} windows of {long().context}"
-        f" tokens, {MODELS[0]}, each with other layers; `written` are G, counters and caches; the"
-        f" last column is dense attention whose rows are read once for the {group} query heads of a"
-        " kv head. LAD reads for each head on its own, since the heads' active positions differ:"
-        " grouped queries cost it what they save others"
-    )
-    parts = {
-        "G": "g",
-        "codes or centres": "identification",
-        "M and window": "exact",
-        "J (K and V)": "active",
-        "counters": "counters",
-        "caches": "caches",
-        "written": "written",
-    }
-    means = {
-        name: [
-            dataclasses.asdict(average([Rows(**row) for row in same_length]))
-            for same_length in zip(*windows, strict=True)
-        ]
-        for name, windows in rows.items()
-    }
-    return Table.of(
-        title,
-        [(name, means[name][at]) for at in range(len(LENGTHS)) for name in rows],
-        ("n", "{0[1][n]:.0f}"),
-        ("identification", "{0[0]}"),
-        ("J / n", "{0[1][active_share]:.1%}"),
-        ("M / n", "{0[1][large_share]:.1%}"),
-        *((name, f"{{0[1][{part}]:.0f}}") for name, part in parts.items()),
-        ("sum", lambda pair: f"{_moved(pair[1]):.0f}"),
-        ("dense", lambda pair: f"{2 * pair[1]['n']:.0f}"),
-        (f"dense, shared by {group}", lambda pair: f"{2 * pair[1]['n'] / group:.0f}"),
-    )
-
-
-def _moved(row: dict) -> float:
-    return Rows(**row).moved

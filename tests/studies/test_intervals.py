@@ -10,7 +10,7 @@ from golden.algorithms.lad.rows import Rows
 from golden.evaluation.estimate import Estimate
 from golden.evaluation.in_context import Score
 from golden.evaluation.row import row_of
-from golden.studies import lad, topick, trials
+from golden.studies import lad, lad_rows, topick, trials
 from golden.studies.study import Verdict
 from golden.studies.trials import Place
 from tests.support.lm.tiny_llama import SIZES, write_gguf
@@ -98,7 +98,7 @@ def test_rows_of_a_step(first, last, verdict):
         return dataclasses.asdict(Rows(n, 0, 0, 0, 0, 0, 2 * n * share, 0, 0, 0))
 
     windows = [[rows(512, a), rows(4096, b)] for a, b in zip(first, last, strict=True)]
-    claim = lad._rows_claim(dict.fromkeys(lad.ROWS, windows))
+    claim = lad_rows.moved_claim(dict.fromkeys(lad.ROWS, windows))
     assert claim.verdict is verdict
     assert f"{np.mean(first):.0%} ± " in claim.ours and "at 512 to 4096 positions" in claim.ours
 

@@ -15,10 +15,9 @@ from sim.core.design import generate
 from sim.drivers.harness.runner import Harness
 from sim.studies.lad import measured as measuring
 from sim.studies.lad import tile
+from sim.studies.lad.machine import GROUPS, MODELS
 from sim.studies.lad.measured import Measured, measure
 from sim.studies.lad.page import (
-    GROUPS,
-    MODELS,
     by_positions,
     claims,
     growth,

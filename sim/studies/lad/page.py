@@ -5,7 +5,6 @@ The rows are those of ``docs/results/lad.json``, counted on long windows of a la
 
 import dataclasses
 import functools
-import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,8 @@ from golden.algorithms.lad.rows import Rows
 from golden.evaluation.plots import figure
 from golden.studies.study import CLOSE, OURS, Claim, Picture, Study, Table, Verdict
 from sim.core.tools import ROOT, require_checkout
+from sim.studies.lad import figures, power
+from sim.studies.lad.machine import GROUPS, GROWTH, HIT, LATENCY, MODELS, SPEEDUP, cases
 from sim.studies.lad.measured import STEPS, Measured
 
 if TYPE_CHECKING:
@@ -24,67 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "lad_speed"
 KEPT = ROOT / "docs" / "results" / "lad.json"
-
-MACS_PER_S = 6 * 7 * 128 * 1e9
-"""The paper's six tiles: seven VPUs of 128 multipliers at 1 GHz."""
-BYTES_PER_S = 5 * 16 * 19.2e9
-"""Five cubes of 16 channels (V-A)."""
-HIT = 0.8
-"""Share of the active positions that are loaded before attention, at best (IV-D)."""
-GROUPS = (512, 1024, 1536, 2048), (2560, 3072, 3584, 4096)
-"""Positions of the paper's groups 1 and 2 of test cases."""
-LATENCY = (0.78, 0.79), (0.52, 0.56)
-"""LAD's share of the ideal accelerator's latency in each group (Fig. 8, right)."""
-SPEEDUP = (5.8, 6.2), (7.1, 10.7)
-"""Attention beside a GPU of the same memory bandwidth in each group (Fig. 7)."""
-GROWTH = 0.03
-"""By which attention's share of the latency grows from 512 to 4096 positions."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """A model of the paper.
-
-    wide, matrices
-        Width of the feed-forward layers, and how many matrices they have.
-    longest
-        Positions at most.
-    """
-
-    layers: int
-    size: int
-    heads: int
-    wide: int
-    matrices: int
-    words: int
-    longest: int
-
-    @property
-    def d(self) -> int:
-        return self.size // self.heads
-
-    @property
-    def products(self) -> int:
-        """Multiplications of a token outside attention."""
-        layer = 4 * self.size**2 + self.matrices * self.size * self.wide
-        return self.layers * layer + self.words * self.size
-
-    def ideal(self, n: int, share: float = 1) -> tuple[float, float]:
-        """Seconds of a token: products at all multipliers, and attention at full bandwidth.
-
-        share
-            Rows moved, of the 2 n rows that dense attention reads for each head.
-        """
-        rows = 2 * n * self.layers * self.heads * share
-        return self.products / MACS_PER_S, rows * self.d * 2 / BYTES_PER_S
-
-
-MODELS = {
-    "OPT 2.7B": Model(32, 2560, 32, 10240, 2, 50272, 2048),
-    "OPT 6.7B": Model(32, 4096, 32, 16384, 2, 50272, 2048),
-    "LLaMA2 7B": Model(32, 4096, 32, 11008, 3, 32000, 4096),
-    "LLaMA2 13B": Model(40, 5120, 40, 13824, 3, 32000, 4096),
-}
+COMPARED = KEPT.with_name("equal_terms.json")
 
 
 def kept_rows(path: Path = KEPT) -> dict[str, list[Rows]]:
@@ -92,6 +33,12 @@ def kept_rows(path: Path = KEPT) -> dict[str, list[Rows]]:
     require_checkout("sim locality")
     kept = json.loads(path.read_text())["extras"]["rows"]
     return {name: [_mean(some) for some in zip(*kept[name], strict=True)] for name in kept}
+
+
+def compared(path: Path = COMPARED) -> list[dict[str, Any]]:
+    """Designs' measurements on equal terms, with the energy of their parts."""
+    require_checkout("sim locality")
+    return json.loads(path.read_text())["rows"]
 
 
 def read(path: Path) -> list[Measured]:
@@ -122,7 +69,7 @@ def share(rows: Sequence[Rows], n: int, d: int, hit: float = 0) -> float:
 
 def attention_shares(rows: Sequence[Rows], group: Sequence[int], hit: float = 0) -> list[float]:
     """LAD's share of dense attention's time at each test case of a group."""
-    return [share(rows, n, model.d, hit) for model, n in _cases(group)]
+    return [share(rows, n, model.d, hit) for model, n in cases(group)]
 
 
 def latency(rows: Sequence[Rows], group: Sequence[int], hit: float = 0) -> float:
@@ -131,15 +78,10 @@ def latency(rows: Sequence[Rows], group: Sequence[int], hit: float = 0) -> float
         np.mean(
             [
                 sum(model.ideal(n, share(rows, n, model.d, hit))) / sum(model.ideal(n))
-                for model, n in _cases(group)
+                for model, n in cases(group)
             ]
         )
     )
-
-
-def _cases(group: Sequence[int]) -> list[tuple[Model, int]]:
-    pairs = itertools.product(MODELS.values(), group)
-    return [(model, n) for model, n in pairs if n <= model.longest]
 
 
 def growth(rows: Sequence[Rows], hit: float = 0) -> float:
@@ -174,10 +116,11 @@ def study(measured: Sequence[Measured], rows: Mapping[str, Sequence[Rows]]) -> S
         f" and row checked; mean of {STEPS} tokens at each number of positions in each of the"
         " trace's three layers. A row of d FP16"
         " numbers passes the memory's port in a cycle. Rows at 512 to 4096 positions are those of"
-        " [the results](lad.md), SmolLM2, d = 64, eight intervals. `python -m sim locality -o"
-        " FOLDER` writes this page.",
-        claims(means, rows),
-        [rtl_table(means), latency_table(rows)],
+        " [the results](lad.md), SmolLM2, d = 64, eight intervals. What names neither is"
+        " arithmetic on the paper's own figures. `python -m sim locality -o FOLDER` writes this"
+        " page.",
+        [*claims(means, rows), *figures.claims(), *power.claims(compared())],
+        [rtl_table(means), latency_table(rows), figures.batches()],
         [Picture(NAME, "cycles of a head-step against positions", lambda: picture(means, rows))],
         data={"measured": [dataclasses.asdict(one) for one in measured]},
     )
