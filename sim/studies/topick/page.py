@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from golden.evaluation.plots import curves
 from golden.studies.study import CLOSE, Claim, Picture, Study, Table, Verdict
+from sim.studies.topick.energy import energy_claims, energy_table, kept_parts
 from sim.studies.topick.measured import BITS, Measured, Pair, Results, text
+from sim.studies.topick.paper import paper_claims
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,9 +37,11 @@ def study(measured: Sequence[Measured]) -> SpeedStudy:
     """The study of measurements."""
     r = Results(measured)
     first = measured[0]
+    pairs = {threshold: ends(r, threshold) for threshold in PAPER_SPEEDUP}
+    parts = kept_parts()
     return SpeedStudy(
         NAME,
-        "ToPick: speed (Fig. 10 b)",
+        "ToPick: speed and energy (Fig. 10), traffic (Figs. 2 and 9)",
         f"Cycles of the compiled RTL of `topick.topick_core`, every output checked. A job is one"
         f" token of a layer: {first.heads} query heads, in groups that share {first.kv_heads} kv"
         f" heads. {sources(r)} Queries, keys and values are quantised to {BITS} bits, for each head"
@@ -52,8 +56,14 @@ def study(measured: Sequence[Measured]) -> SpeedStudy:
         " the baseline's cycles, of as many lanes, divided by the core's, summed over the"
         " layers. `python -m sim pruning -o FOLDER --longer FILE` writes this page; the longer"
         " trace is written by `python -m golden trace --tokens 1024 -o FILE`.",
-        claims(r),
-        [speed_table(r), steps_table(r), slots_table(r), traffic_table(r)],
+        [*claims(r), *energy_claims(pairs, parts), *paper_claims()],
+        [
+            speed_table(r),
+            steps_table(r),
+            slots_table(r),
+            traffic_table(r),
+            energy_table(pairs, parts),
+        ],
         [Picture(NAME, "speed-up against the number of tokens", lambda: picture(r))],
         measured=measured,
     )
@@ -116,8 +126,24 @@ def claims(r: Results) -> list[Claim]:
                     Verdict.of(*(reaches(step, OUT_OF_ORDER) for step in steps)),
                     "the same jobs in the core",
                 ),
+                *waiting_claims(pairs),
             ]
     return [*made, slots_claim(r), lanes_claim(r)]
+
+
+def waiting_claims(pairs: Sequence[Pair]) -> list[Claim]:
+    """With one lane a head, for which it is calculated; else nothing."""
+    if any(pair.core.lanes_per_head > 1 for pair in pairs):
+        return []
+    return [
+        Claim(
+            "waiting for each further chunk leaves lanes idle (3.2)",
+            ", ".join(f"{pair.waiting:.2f}×" for pair in pairs),
+            Verdict.of(*(pair.waiting < min(1, pair.speedup) for pair in pairs)),
+            "keys in order with such a wait, beside reading all of K and V: calculated from the"
+            " algorithm's reads",
+        )
+    ]
 
 
 def slots_claim(r: Results) -> Claim:
