@@ -24,6 +24,8 @@ def run_command(arguments) -> int:
         refuse_with_board(arguments)
     else:
         refuse_without_board(arguments)
+        if arguments.multiplier and arguments.verilog:
+            raise InputError("--multiplier is of generated Verilog, not of a file")
     if arguments.trace_out is not None:
         check_output(arguments.trace_out)
         if arguments.attention == NONE:
@@ -64,7 +66,7 @@ def request_of(arguments):
     from sim.core.dram.timing import parse_timing
     from sim.core.memory import FASTEST
 
-    board = getattr(arguments, "board", None)
+    board, multiplier = (getattr(arguments, name, None) for name in ("board", "multiplier"))
     timing = None if board else arguments.memory
     texts = [*(arguments.chat or arguments.prompt or [PROMPT])]
     given = [(option.name, vars(arguments)[option.name]) for option in OPTIONS]
@@ -85,6 +87,7 @@ def request_of(arguments):
         threads=arguments.threads,
         options={name: value for name, value in given if value is not None},
         board=make_choice(arguments) if board else None,
+        multiplier=(None if board else multiplier) or "columns",
     )
 
 
@@ -233,7 +236,12 @@ def register(commands) -> None:
         help="simulate this file in place of the generated Verilog; it must have the same ports",
     )
     add_trust(command)
-    add_board(command)
+    add_board(
+        command,
+        multiplier="what products and sums are made of, by which no bit differs: columns, gates for"
+        " standard cells; dsp or dsp_shifts, operators for an FPGA's, simulated sooner (default:"
+        " columns; with --board dsp, as it was made)",
+    )
     command.add_argument(
         "--trace-out",
         type=Path,

@@ -79,7 +79,7 @@ def board_choice(arguments):
     from hw.parameters import ParameterError
 
     if arguments.board is None:
-        refuse_without_board(arguments)
+        refuse_without_board(arguments, "multiplier")
         return None
     for name in NOT_ON_BOARDS:
         if getattr(arguments, name) != arguments.defaults[name]:
@@ -89,14 +89,14 @@ def board_choice(arguments):
     return make_choice(arguments)
 
 
-def refuse_without_board(arguments) -> None:
-    """:raises ParameterError: for options of a board without one."""
+def refuse_without_board(arguments, *also: str) -> None:
+    """:raises ParameterError: for options of a board without one, `also` among them."""
     from hw.boards.design import MEMORIES
     from hw.parameters import ParameterError
 
     if arguments.memory in MEMORIES:
         raise ParameterError(f"--memory {arguments.memory} needs --board")
-    for name in ("baud", "clock", "memory_rows", "multiplier"):
+    for name in ("baud", "clock", "memory_rows", *also):
         if getattr(arguments, name) is not None:
             raise ParameterError(f"--{name.replace('_', '-')} needs --board")
 
@@ -253,8 +253,12 @@ BOARD_CLOCK = 25.0
 """MHz of a board's clock, unless told otherwise."""
 
 
-def add_board(command) -> None:
-    """The arguments that choose a board."""
+def add_board(command, multiplier: str = "") -> None:
+    """The arguments that choose a board.
+
+    multiplier
+        Help of ``--multiplier``, where it is not only for boards.
+    """
     command.add_argument(
         "--board",
         metavar="PORT",
@@ -276,6 +280,6 @@ def add_board(command) -> None:
     command.add_argument(
         "--multiplier",
         metavar="M",
-        help="what the board's multipliers are for, as it was made: dsp or dsp_shifts "
-        "(default: dsp)",
+        help=multiplier
+        or "what the board's multipliers are for, as it was made: dsp or dsp_shifts (default: dsp)",
     )

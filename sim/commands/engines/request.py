@@ -45,6 +45,9 @@ class Request:
         Options of attention's block by name, see :data:`sim.commands.engines.OPTIONS`.
     board
         The board that the block is on; None for a simulation of the block alone.
+    multiplier
+        What products of significands are made of in that simulation, one of
+        :data:`hw.component.MULTIPLIERS`.
     """
 
     prompt: str
@@ -63,6 +66,7 @@ class Request:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     board: BoardChoice | None = None
     more: Sequence[str] = ()
+    multiplier: str = "columns"
 
     @property
     def prompts(self) -> list[str]:

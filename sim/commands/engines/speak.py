@@ -153,7 +153,7 @@ class Speaker:
         p = self.parameters[block.name]
         if files:
             return from_file(block, p, Path(files[0]), trust=self.request.trust)
-        return generate(block, p)
+        return generate(block, p, self.request.multiplier)
 
     def speak(self, piece: Callable[[Step, str], None] = lambda step, text: None) -> Story:
         """Continue the prompt; `piece` is called with each step and all text so far.
@@ -300,6 +300,7 @@ class Speaker:
             "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             "model": self.about["model"],
             "board": request.board and request.board.port,
+            "multiplier": request.board.multiplier if request.board else request.multiplier,
             "check": request.check,
             "chat": request.chat,
             "capacity": request.capacity,

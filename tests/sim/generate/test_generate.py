@@ -89,6 +89,30 @@ def test_text_and_evictions_are_those_of_the_bit_exact_model(generated, model):
 
 
 @pytest.mark.campaign
+def test_an_fpgas_multipliers_say_the_same(generated):
+    results = []
+    for multiplier in ("columns", "dsp"):
+        status, out, err = generated(f"--multiplier {multiplier}")
+        assert (status, err) == (0, "")
+        results.append(json.loads(out))
+    assert [result["multiplier"] for result in results] == ["columns", "dsp"]
+    for name in ("tokens", "evicted", "cycles_per_token", "bits_compared", "bytes"):
+        assert results[0][name] == results[1][name]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--multiplier dps", "multiplier must be one of columns, dsp, dsp_shifts, not 'dps'; did"),
+        ("--multiplier dsp --verilog x.v", "--multiplier is of generated Verilog, not of a file"),
+    ],
+)
+def test_multipliers_are_of_generated_verilog(generated, options, message):
+    status, out, err = generated(options)
+    assert (status, out) == (2, "") and err.startswith(f"error: {message}")
+
+
+@pytest.mark.campaign
 @pytest.mark.parametrize("check", ["all", "none"])
 def test_a_prompt_in_blocks_reads_fewer_rows(run, model, check):
     """Tokens, evictions and writes are as with one token after the other."""
