@@ -31,6 +31,7 @@ COMMANDS = {
     "pruning": "measure cycles of Token-Picker's core with pruning and without",
     "locality": "measure cycles of LAD's tile beside dense attention",
     "counting": "measure area and energy of KLLM's counting and of multiplication",
+    "areas": "put areas of cores by unit beside the papers' tables",
     "tables": "write the tables of README.md and docs",
     "clean": "remove compiled designs that were not used lately",
 }
@@ -41,6 +42,7 @@ STUDIES = {
     "pruning": "topick",
     "locality": "lad",
     "counting": "kllm",
+    "areas": "areas.command",
     "compare": "compare.command",
 }
 """Modules in sim.studies; another command is a module in sim.commands."""

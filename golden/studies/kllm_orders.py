@@ -21,7 +21,7 @@ STEPS = {"fitted": "weights fitted with error feedback", "paper's fit": "plain K
 
 
 def more(first: tuple[Row, Row], second: tuple[Row, Row]) -> Estimate:
-    """Loss of one row over another, less that of a second pair, nats a token, by window."""
+    """Loss of one row over another, less a second pair's, nats a token, by window."""
     (a, b), (c, d) = first, second
     over = np.subtract(a.deltas, b.deltas) - np.subtract(c.deltas, d.deltas)
     return Estimate.of(over.tolist())
@@ -209,7 +209,7 @@ def step_claims(
     """Fig. 11's steps beside the same steps measured, W4A3.
 
     rows
-        Of the model by method; None where the data are not kept.
+        One of the model by method; None where the data are not kept.
     perplexities, table
         The figure's: RTN, K-Means, weighted, dynamic; and Table II's without the second.
     """

@@ -90,7 +90,7 @@ def source_claim(found: Mapping[str, Compared]) -> Claim:
 
 
 def update_share(active: float, updated: float, d: int) -> float:
-    """Multiplications that update A, |U| d², of those of equation 4, (d + 4 |J|) d."""
+    """Share of multiplications that update A, |U| d², in equation 4's, (d + 4 |J|) d."""
     return updated * d / (d + 4 * active)
 
 
@@ -125,7 +125,7 @@ def printed_claims() -> list[Claim]:
 def rouge_claim(
     table: Mapping[str, Sequence[float]] = ROUGE, averages: Sequence[float] = AVERAGES
 ) -> Claim:
-    """Averages of the text beside those of the table, to the digits that are printed."""
+    """Averages of the text beside the table's, to the digits that are printed."""
     means = [float(np.mean(values)) for values in table.values()]
     first = float(np.mean([value for values in table.values() for value in values[::4]]))
     right = [

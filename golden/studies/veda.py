@@ -1,4 +1,4 @@
-"""VEDA, Fig. 8 left: loss against cache size for voting, H2O and StreamingLLM."""
+"""VEDA, Fig. 8 left and section III: loss against cache size, and what votes do."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from golden.evaluation.row import Row
 from golden.lm.texts import HELD_OUT
 from golden.studies.study import Claim, Picture, Study, Table, Verdict
 from golden.studies.trials import Choice, Chosen, Place, Trial, texts_of
+from golden.studies.veda_votes import votes_claims, votes_figures
 
 MODELS = ("smollm2", "qwen0.5b")
 TEXTS = HELD_OUT
@@ -57,7 +58,7 @@ def trials(chosen: Mapping[Choice, Sequence[Chosen]]) -> list[Trial]:
 
 
 def extras() -> dict:
-    return {"texts": texts_of(place(MODELS[0]))}
+    return {"texts": texts_of(place(MODELS[0])), "votes": votes_figures()}
 
 
 def study(
@@ -65,7 +66,7 @@ def study(
 ) -> Study:
     return Study(
         "veda",
-        "VEDA: voting-based eviction (Fig. 8, left)",
+        "VEDA: voting-based eviction (Fig. 8, left, and section III)",
         "Paper: Llama-2 7B, 1000 samples of PG-19, up to 4096 tokens. Here:"
         f" {', '.join(MODELS)}; {WINDOWS} windows of {CONTEXT} tokens, and {LONG_WINDOWS} of"
         f" {LONG}, of the held-out texts {', '.join(extras['texts'])}. The last {QUERIES} queries"
@@ -74,10 +75,15 @@ def study(
         " by token. In its prefilling phase a prompt only votes, and is evicted down to the"
         " cache's size at its end: a table apart. Voting evicts a token from all heads of a layer,"
         " H2O from a kv head, or by layer from all. Losses are against dense attention, in nats a"
-        " token, ± the standard error over the windows. Speedup by eviction (Fig. 8, right), GOPS"
-        " and tokens/s (Table II): [speed](veda_speed.md). Shares of area (Table I):"
+        " token, ± the standard error over the windows. Speedup (Fig. 8, centre and"
+        " right), GOPS, tokens/s and power: [speed](veda_speed.md). Shares of area (Table I):"
         " [area](veda_area.md).",
-        [*(_lowest(rows, other) for other in ("H2O", "StreamingLLM")), _tenth(rows), _sinks(rows)],
+        [
+            *(_lowest(rows, other) for other in ("H2O", "StreamingLLM")),
+            _tenth(rows),
+            _sinks(rows),
+            *votes_claims(extras["votes"]),
+        ],
         [
             *(_table(rows, model, METHODS | MORE, "evicting token by token") for model in MODELS),
             *(_table(rows, model, PROMPT, "after a dense prompt") for model in MODELS),

@@ -41,10 +41,15 @@ PAGES = (
     "docs/measured.md",
 )
 PAPERS = {
-    "kllm": {"quality": "kllm", "cost": "kllm_cost", "counting": "kllm_counting"},
+    "kllm": {
+        "quality": "kllm",
+        "cost": "kllm_cost",
+        "counting": "kllm_counting",
+        "area": "kllm_area",
+    },
     "veda": {"quality": "veda", "speed": "veda_speed", "area": "veda_area"},
-    "topick": {"quality": "topick", "speed": "topick_speed"},
-    "lad": {"quality": "lad", "speed": "lad_speed"},
+    "topick": {"quality": "topick", "speed": "topick_speed", "area": "topick_area"},
+    "lad": {"quality": "lad", "speed": "lad_speed", "area": "lad_area"},
     "unicaim": {"quality": "unicaim", "cost": "unicaim_cost", "circuit": "unicaim_circuit"},
 }
 """Pages of results with claims of a paper, and what they are about."""

@@ -5,7 +5,6 @@ And the throughput that follows from them (Table II).
 
 import argparse
 import dataclasses
-import functools
 import json
 import sys
 from pathlib import Path
@@ -16,22 +15,28 @@ import numpy as np
 from golden.evaluation.plots import figure
 from golden.studies.study import CLOSE, Claim, Study, Table, Verdict, close, save
 from hw.catalogue import find
-from hw.veda.core_work import ProductWork
 from hw.veda.veda_core_parameters import VedaCoreParameters
 from sim.commands.arguments import count
 from sim.core.design import generate
 from sim.core.memory import FASTEST
 from sim.core.stalls import PATTERNS
 from sim.core.stimulus import Outcome, compare
-from sim.core.tools import ROOT, ToolError, require_checkout
+from sim.core.tools import ToolError
 from sim.drivers.harness.runner import Harness
-from sim.studies.veda_area import area_study
+from sim.studies.veda_cycles import (
+    BASE,
+    CLOCK,
+    GENERATED,
+    PROMPT,
+    STEPS,
+    averages,
+    step_cycles,
+    tokens_per_second,
+    variant,
+)
+from sim.studies.veda_paper import paper_claims
 from sim.testbenches.veda.veda_core import A, B, Steps
 
-PROMPT, GENERATED = 512, 1024
-"""The paper's; latencies are averaged over the tokens generated so far."""
-
-BASE = ("tree", "separate")
 VARIANTS = {
     BASE: "adder tree, softmax apart",
     ("tree_double", "separate"): "the same, two tiles",
@@ -42,21 +47,6 @@ VARIANTS = {
 }
 PAPER = {("flexible", "separate"): 25, ("flexible", "element_serial"): 60}
 """Percent less than the base's latency."""
-
-
-def variant(dataflow: str, scheduling: str, longest: int, **sizes) -> VedaCoreParameters:
-    """A core with the paper's array, or one of other `sizes`, for up to `longest` rows."""
-    sizes = {"rows": 8, "columns": 8, "arrays": 2} | sizes
-    capacity = 1 << (longest - 1).bit_length()
-    return VedaCoreParameters(
-        **sizes,
-        capacity=capacity,
-        heads=1,
-        kv_heads=1,
-        parallel=1,
-        dataflow=dataflow,
-        scheduling=scheduling,
-    )
 
 
 def growing(p: VedaCoreParameters, longest: int, heads: int) -> Steps:
@@ -98,39 +88,11 @@ def measure(p: VedaCoreParameters, longest: int) -> np.ndarray:
     return cycles
 
 
-def averages(p: VedaCoreParameters) -> np.ndarray:
-    """Mean cycles of a head over the first 1, 2, ... tokens generated after the prompt."""
-    cycles = [p.head_cycles(PROMPT + token) for token in range(1, GENERATED + 1)]
-    return np.cumsum(cycles) / np.arange(1, GENERATED + 1)
-
-
 RATIOS = 0.5, 0.4, 0.3, 0.2
 """Rows kept, as a share of the prompt. The paper does not say which; these give its range."""
 
 LENGTHS = 128, 256, 512, 1024
 """Tokens generated, the paper's."""
-
-LLAMA_LAYERS = 32
-LLAMA_PRODUCTS = (
-    (4096, 3 * 4096, True),
-    (4096, 4096, False),
-    (4096, 22016, True),
-    (11008, 4096, False),
-)
-"""Rows and columns of a layer's products in Llama-2-7B, and whether their vector is normalised."""
-
-LLAMA_OUTPUT = 4096, 32000, True
-CLOCK = 1e9
-STEPS = 100
-"""Equal steps that are averaged, so that the start of the first one hardly counts."""
-
-
-@functools.cache
-def step_cycles(p: VedaCoreParameters, lengths: tuple[int, ...], evictions: int) -> float:
-    """Mean cycles of a voting step of all heads, over the given numbers of rows in view."""
-    group = -(-p.heads // p.kv_heads)
-    steps = [(length, p.heads, group, True, evictions) for length in lengths]
-    return p.cycles(steps) / len(steps)
 
 
 def speedup(p: VedaCoreParameters, generated: int, ratio: float) -> float:
@@ -153,23 +115,6 @@ def gops(p: VedaCoreParameters, length: int) -> float:
     Two products, each of l d additions and multiplications.
     """
     return 4 * p.d * length / p.head_cycles(length)
-
-
-def tokens_per_second(p: VedaCoreParameters) -> tuple[float, float]:
-    """Of Llama-2-7B, by the formula: products and norms alone, and with attention as well.
-
-    A product reads a row of the matrix a cycle, 256 GB/s at 1 GHz; attention takes the steps' mean
-    over the paper's prompt and generated tokens.
-    """
-    core = dataclasses.replace(p, vector=11008, normed=4096, weights=1 << 26)
-    layer, output = (
-        sum(core.cycles([ProductWork(rows, 1, columns // p.d, norm)]) for rows, columns, norm in of)
-        for of in (LLAMA_PRODUCTS, [LLAMA_OUTPUT])
-    )
-    products = LLAMA_LAYERS * layer + output
-    lengths = range(PROMPT + 1, PROMPT + GENERATED + 1)
-    attention = LLAMA_LAYERS * step_cycles(p, tuple(lengths), 0)
-    return CLOCK / products, CLOCK / (products + attention)
 
 
 def ablation_claims() -> list[Claim]:
@@ -197,7 +142,7 @@ def ablation_claims() -> list[Claim]:
         *claims,
         Claim(
             "softmax takes a time that does not depend on the length, O(1) in place of O(N)"
-            " (abstract, III-B)",
+            " (abstract, IV-B)",
             f"{extra[0]} cycles of a head beside its products at {lengths[0]} rows, {extra[1]} at"
             f" {lengths[1]}",
             Verdict.of(extra[0] == extra[1]),
@@ -246,6 +191,7 @@ def speed_study() -> Study:
             "all products, norms and attention on the core, by its formula of cycles, one job after"
             " another; the host's part is not counted",
         ),
+        *paper_claims(),
     ]
     rows = [
         [f"{ratio:.1f}", str(int(PROMPT * ratio)), *(f"{value:.2f}" for value in values)]
@@ -253,12 +199,14 @@ def speed_study() -> Study:
     ]
     return Study(
         "veda_speed",
-        "VEDA: speed (Fig. 8, centre and right, and Table II)",
+        "VEDA: speed and power (Fig. 8, centre and right, Tables I and II)",
         f"From the `paper` core's cycle formula, which the RTL meets on every cycle measured: 128"
         f" PEs, 32 heads with a kv head each, a memory that keeps up, 1 GHz. A prompt of"
         f" {PROMPT}, then up to {GENERATED} tokens, every one of which votes; with eviction S of"
-        " the prompt's rows are kept and each step sees S + 1. `python -m sim ablation --speed"
-        " FOLDER` writes this page.",
+        " the prompt's rows are kept and each step sees S + 1. Where a figure is not the formula's,"
+        " it is said whose: the paper's other figures, or energies in"
+        " `docs/results/equal_terms.json`. `python -m sim ablation --speed FOLDER` writes this"
+        " page.",
         claims,
         [
             Table(
@@ -294,11 +242,6 @@ def draw(path: Path) -> None:
 def ablation_command(arguments) -> int:
     if arguments.speed:
         print(speed_study().write(arguments.speed))
-        return 0
-    if arguments.area:
-        require_checkout("sim ablation --area")
-        rows = json.loads((ROOT / "docs" / "results" / "synthesis.json").read_text())
-        print(area_study(rows).write(arguments.area))
         return 0
     rows = []
     base = averages(variant(*BASE, PROMPT + GENERATED))
@@ -343,13 +286,6 @@ def register(commands) -> None:
         type=Path,
         metavar="FOLDER",
         help="only write the page on speedup by eviction, GOPS and tokens/s, from the formulas,"
-        " and its data",
-    )
-    parser.add_argument(
-        "--area",
-        type=Path,
-        metavar="FOLDER",
-        help="only write the page on the area of each unit, from docs/results/synthesis.json,"
         " and its data",
     )
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")

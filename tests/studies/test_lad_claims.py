@@ -241,7 +241,7 @@ def test_claims_on_a_trace(error, table, share, verdicts):
 
 
 def test_a_measured_trace():
-    """Means over heads, of the numbers of intervals that are asked for."""
+    """Means over heads, of each number of intervals in the request."""
     rng = np.random.default_rng(4)
     q, k = (rng.standard_normal((1, 2, 40, 8)).astype(np.float32) for _ in range(2))
     found = lad_trace.measure(Trace(q, k, k, 1.0), {5: PAPER_BOUNDS})

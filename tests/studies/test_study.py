@@ -14,7 +14,8 @@ from golden.studies.study import OURS, Claim, Picture, Study, Table, Verdict, cl
 from golden.studies.unicaim_circuit import page as unicaim_circuit
 from golden.studies.unicaim_cost import page as unicaim_cost
 from golden.studies.unicaim_cost.sweeps import Setting as UnicaimSetting
-from sim.studies import veda, veda_area
+from sim.studies import veda
+from sim.studies.areas import command as areas
 from sim.studies.kllm import page as counting
 from sim.studies.lad import page as lad
 from sim.studies.topick import page as pruning
@@ -28,7 +29,7 @@ KEPT = {
         unicaim_circuit.read(RESULTS / "unicaim_circuit.json")
     ),
     "veda_speed": veda.speed_study,
-    "veda_area": lambda: veda_area.area_study(json.loads((RESULTS / "synthesis.json").read_text())),
+    **{f"{page.name}_area": lambda page=page: page.study(areas.read()) for page in areas.PAGES},
     "lad_speed": lambda: lad.study(lad.read(RESULTS / "lad_speed.json"), lad.kept_rows()),
     "topick_speed": lambda: pruning.study(read(RESULTS / "topick_speed.json")),
     "kllm_counting": lambda: counting.study(counting.read(RESULTS / "kllm_counting.json")),

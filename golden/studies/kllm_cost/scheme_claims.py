@@ -13,7 +13,7 @@ BITS = 4
 BREAKDOWN_BITS = 4 + 3
 """Of both indices in Fig. 10b, W4A3."""
 COMPRESSION = 4
-"""Section VI-A: FP16's size over that of weights of 4 bits."""
+"""Section VI-A: FP16's size over 4-bit weights'."""
 LOOKED_UP = 0.63
 """Section I: look-ups' share of the time of a K-Means product on an A100 (Fig. 1c)."""
 

@@ -18,7 +18,7 @@ from golden.studies.study import Claim, Verdict
 UNIT = 16
 """Inputs of a counter and of a unit of Orizuru."""
 CONCAT_UNITS = 65536
-"""Of the chip, section IV-A."""
+"""Units of the chip, section IV-A."""
 POPS = outlier_count(K, 0.01)
 """At each end of a vector of `K` values: 0.5 %."""
 COUNTER_PS, POP_PS = 1324, 1360

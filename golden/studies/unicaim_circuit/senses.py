@@ -122,7 +122,7 @@ def first_row(setting: Setting, trials: int = 20000) -> dict[str, Any]:
 
 
 def search_lengths(setting: Setting) -> dict[str, list[float]]:
-    """A search's time by the rows of an array, of that of the most rows: means over all queries.
+    """A search's time by the rows of an array, the most rows' being 1: means over all queries.
 
     The first of each array's rows take part, and the top `FEW` are searched (section III-B3).
     """

@@ -220,19 +220,23 @@ UNICAIM = Diagram(
     ),
 )
 
-RESULTS = "make eval"
+RESULTS, AREAS = "make eval", ".venv/bin/python -m sim areas -o FOLDER"
 PAPERS = (
     Paper(
         *("kllm", "KLLM", "Fig. 6", "whole accelerator", KLLM),
         whole=("kllm_core", "pe_lane", "centroid_lane"),
-        commands={"kllm": RESULTS, "kllm_counting": ".venv/bin/python -m sim counting"},
+        commands={
+            "kllm": RESULTS,
+            "kllm_counting": ".venv/bin/python -m sim counting",
+            "kllm_area": AREAS,
+        },
     ),
     Paper(
         *("veda", "VEDA", "Fig. 7", "core: attention and eviction of a layer", VEDA),
         whole=("veda_core",),
         commands={
             "veda_speed": ".venv/bin/python -m sim ablation --speed FOLDER",
-            "veda_area": ".venv/bin/python -m sim ablation --area FOLDER",
+            "veda_area": AREAS,
             "veda": RESULTS,
         },
     ),
@@ -242,12 +246,17 @@ PAPERS = (
         commands={
             "topick": RESULTS,
             "topick_speed": ".venv/bin/python -m sim pruning --longer FILE.npz",
+            "topick_area": AREAS,
         },
     ),
     Paper(
         *("lad", "LAD", "Fig. 4", "tile, and several at one port", LAD),
         whole=("lad_tile", "lad_system"),
-        commands={"lad": RESULTS, "lad_speed": ".venv/bin/python -m sim locality"},
+        commands={
+            "lad": RESULTS,
+            "lad_speed": ".venv/bin/python -m sim locality",
+            "lad_area": AREAS,
+        },
     ),
     Paper(
         *("unicaim", "UniCAIM", "Fig. 4", "whole core: a layer's decode step", UNICAIM),

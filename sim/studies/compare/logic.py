@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sim.core.jobs.executor import Task
+from sim.studies.areas.veda import BIT_UM2
 from sim.studies.compare.data import SMOLLM2_D, Shape
-from sim.studies.veda_area import BIT_UM2
 from sim.synth.memories import LEAKAGE_NW, access_pj
 
 SOURCES = ("hw", "golden", "sim/synth", "sim/checks/gate_run.py", "sim/testbenches")

@@ -54,7 +54,7 @@ class LayerOutliers:
     weights_within, inputs_within
         Share of the weights, and of the inliers of a token, within their root mean square.
     range
-        Largest magnitude of a token over that of its inliers: mean.
+        Largest magnitude of a token over its inliers' largest: mean.
     centroids, inlier_centroids
         Root mean square of the difference of the halves' 16 centroids, values over their token's
         scale: with outliers, and without.

@@ -11,7 +11,7 @@ CENTROIDS, THRESHOLDS = (0.14, 0.01), 0.29
 """Fig. 2: root mean square errors between two data sets, of centroids with outliers and without,
 and of upper thresholds."""
 QUERIED = "attn"
-"""Part of the name of layers whose inputs are those of Wq, as in Fig. 2."""
+"""Part of the name of layers whose inputs are also Wq's, as in Fig. 2."""
 
 
 def noise_claims(noise: Noise) -> list[Claim]:

@@ -148,7 +148,7 @@ def reads_claim() -> Claim:
 def ideal_use(group: Sequence[int], theirs: float) -> float:
     """Share of the bandwidth at which LAD, by its own counts, has that share of the latency.
 
-    The ideal accelerator reads no faster; in steps of 1 %, 0 if there is none.
+    The ideal accelerator reads no faster; in steps of 1 %; 0 if no share does.
     """
     for percent in range(100, 0, -1):
         ratios = []

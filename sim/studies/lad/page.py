@@ -1,6 +1,6 @@
 """Page and picture of LAD's speed: cycles of the tile in RTL, and rows that the algorithm moves.
 
-The rows are those of ``docs/results/lad.json``, counted on long windows of a language model.
+The rows are in ``docs/results/lad.json``, counted on long windows of a language model.
 """
 
 import dataclasses
@@ -115,7 +115,7 @@ def study(measured: Sequence[Measured], rows: Mapping[str, Sequence[Rows]]) -> S
         " real queries, keys and values of SmolLM2, nine heads over three kv heads, every output"
         f" and row checked; mean of {STEPS} tokens at each number of positions in each of the"
         " trace's three layers. A row of d FP16"
-        " numbers passes the memory's port in a cycle. Rows at 512 to 4096 positions are those of"
+        " numbers passes the memory's port in a cycle. Rows at 512 to 4096 positions are from"
         " [the results](lad.md), SmolLM2, d = 64, eight intervals. What names neither is"
         " arithmetic on the paper's own figures. `python -m sim locality -o FOLDER` writes this"
         " page.",

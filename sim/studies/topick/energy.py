@@ -46,7 +46,7 @@ class Parts:
         return self.dram + self.chip_chunks + self.chip_time
 
     def scaled(self, chunks: float, cycles: float) -> "Parts":
-        """The energy of a step of so many times the chunks and the cycles."""
+        """The energy of a step of `chunks` times the chunks and `cycles` times the cycles."""
         return Parts(
             self.dram_chunks * chunks,
             self.dram_time * cycles,

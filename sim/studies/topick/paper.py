@@ -251,9 +251,9 @@ def spatten_claim(spatten: Row, topick: Sequence[Row]) -> Claim:
 def untested_claim() -> Claim:
     return Claim(
         "perplexities of models of 0.8 to 13 billion parameters (Fig. 8), SpAtten's after"
-        " fine-tuning (Fig. 9), mm² and mW in a library of 65 nm (Table 2)",
+        " fine-tuning (Fig. 9), mW in a library of 65 nm (Table 2)",
         "nothing",
         Verdict.UNKNOWN,
         "such models on all of Wikitext-2, and their fine-tuning, take a GPU; the library is not"
-        " public",
+        " public. Areas are on [a page of their own](topick_area.md)",
     )

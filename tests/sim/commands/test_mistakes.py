@@ -91,6 +91,7 @@ PARSED = {
     "pruning --threshold 2": "argument --threshold: must be above 0 and below 1, not 2",
     "locality --positions 0": "argument --positions: must be at least 1, not 0",
     "counting --counters 0": "argument --counters: must be at least 1, not 0",
+    "areas": "the following arguments are required: -o/--output",
     "tables --chek": "unrecognized arguments: --chek",
     "clean --days x": "argument --days: must be a whole number, not x",
 }
