@@ -17,6 +17,6 @@ def float_add(
     if flush_subnormals:
         a, b = flush(a), flush(b)
     with np.errstate(all="ignore"):
-        total = np.where(subtract, a - b, a + b).astype(a.dtype)
+        total = a + b if subtract is False else np.where(subtract, a - b, a + b).astype(a.dtype)
     total = canonical(total)
     return flush(total) if flush_subnormals else total

@@ -1,5 +1,7 @@
 """Floating-point formats as NumPy dtypes; canonical NaNs and flushing as in the hardware."""
 
+import functools
+
 import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -17,6 +19,7 @@ Values = np.ndarray | np.floating
 """Numbers of one format: an array or a NumPy scalar."""
 
 
+@functools.cache
 def bits_dtype(dtype) -> np.dtype:
     """The unsigned integer of a format's width."""
     return np.dtype(f"u{np.dtype(dtype).itemsize}")
@@ -34,6 +37,7 @@ def from_bits(bits: ArrayLike, dtype: DTypeLike) -> np.ndarray:
     return np.ascontiguousarray(bits, bits_dtype(kind)).view(kind)
 
 
+@functools.cache
 def quiet_nan(dtype) -> int:
     """Bits of the NaN that hardware returns: positive, quiet, no payload."""
     info = ml_dtypes.finfo(dtype)
@@ -43,26 +47,35 @@ def quiet_nan(dtype) -> int:
     return top << info.nmant | 1 << (info.nmant - 1)
 
 
+@functools.cache
+def _limits(dtype: np.dtype) -> tuple[np.unsignedinteger, np.unsignedinteger, np.unsignedinteger]:
+    """Bits of a magnitude, of the largest that is no NaN, and of the least that is normal."""
+    number, info = bits_dtype(dtype).type, ml_dtypes.finfo(dtype)
+    largest = 0x7E if dtype == DTYPES["fp8_e4m3"] else to_bits(np.array(np.inf, dtype))
+    return number((1 << (info.bits - 1)) - 1), number(largest), number(1 << info.nmant)
+
+
 def is_nan(values: Values) -> np.ndarray:
     """Whether values are NaN, by their bits, so that a signalling NaN raises no warning."""
-    bits = to_bits(values)
-    magnitude = bits & bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)
-    if values.dtype == DTYPES["fp8_e4m3"]:
-        return magnitude == 0x7F
-    return magnitude > to_bits(np.array(np.inf, values.dtype))
+    magnitude, largest, _ = _limits(values.dtype)
+    return to_bits(values) & magnitude > largest
 
 
 def canonical(values: Values) -> np.ndarray:
-    """The same values with each NaN replaced by the hardware's quiet NaN."""
-    bits = to_bits(values)
-    nan = bits.dtype.type(quiet_nan(values.dtype))
-    return np.where(is_nan(values), nan, bits).view(values.dtype)
+    """The same values, in a new array, with each NaN replaced by the hardware's quiet NaN."""
+    changed = np.array(values, order="C")
+    nan = is_nan(changed)
+    if nan.any():
+        to_bits(changed)[nan] = quiet_nan(values.dtype)
+    return changed
 
 
 def flush(values: Values) -> np.ndarray:
-    """The same values with subnormals replaced by zeros of their sign."""
-    bits = to_bits(values)
-    info = ml_dtypes.finfo(values.dtype)
-    magnitude = bits & bits.dtype.type((1 << (info.bits - 1)) - 1)
-    subnormal = magnitude < 1 << info.nmant
-    return np.where(subnormal, bits - magnitude, bits).view(values.dtype)
+    """The same values, in a new array, with subnormals replaced by zeros of their sign."""
+    mask, _, normal = _limits(values.dtype)
+    changed = np.array(values, order="C")
+    bits = to_bits(changed)
+    subnormal = bits & mask < normal
+    if subnormal.any():
+        bits[subnormal] &= ~mask
+    return changed
