@@ -11,4 +11,4 @@ from tests.support.formal import stream_prover
 
 @pytest.mark.parametrize("stream", ["request", "y"])
 def test_stream_rules(stream):
-    assert stream_prover("lad.lad_tile").prove(stream, 300)
+    assert stream_prover("lad.lad_tile").prove(stream, 900)

@@ -7,4 +7,4 @@ from tests.support.formal import stream_prover
 
 @pytest.mark.parametrize("stream", ["request", "selected", "report", "o"])
 def test_stream_rules(stream):
-    assert stream_prover("unicaim.unicaim_core").prove(stream, 300)
+    assert stream_prover("unicaim.unicaim_core").prove(stream, 900)

@@ -7,4 +7,4 @@ from tests.support.formal import stream_prover
 
 @pytest.mark.parametrize("stream", ["request", "report", "o"])
 def test_stream_rules(stream):
-    assert stream_prover("veda.veda_core").prove(stream, 300)
+    assert stream_prover("veda.veda_core").prove(stream, 900)
