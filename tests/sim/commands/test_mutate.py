@@ -129,9 +129,30 @@ def test_what_a_run_leaves_in_memory_is_checked(skid_buffer, left):
     design = dataclasses.replace(mutants.design, outputs={})
     mutants = dataclasses.replace(mutants, design=design)
     check = dataclasses.replace(checks[0], stimulus=stimulus)
-    said = mutation.complaint(LeavesRow(), mutants, 1, check)
+    said = mutation.complaint(LeavesRow(), mutants, 1, [check])
     assert (said is None) == (left == 7)
     assert left == 7 or "row 0" in said
+
+
+def test_checks_of_a_mutant_run_on_one_model(skid_buffer):
+    """A fault may show only after what an earlier check left in a memory."""
+    mutants, checks, harness = skid_buffer
+
+    class FailsAgain:
+        models = runs = 0
+
+        def reset(self, **constants):
+            self.models += 1
+            harness.reset()
+
+        def run(self, *given):
+            self.runs += 1
+            outcome = harness.run(*given)
+            return outcome if self.runs < 2 else dataclasses.replace(outcome, failure="it fails")
+
+    fails = FailsAgain()
+    said = mutation.complaint(fails, mutants, 1, checks)
+    assert said == f"({checks[1]}): it fails" and (fails.models, fails.runs) == (1, 2)
 
 
 def parse(*words):
