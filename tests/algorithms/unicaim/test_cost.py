@@ -318,14 +318,15 @@ def test_conventional_selection_is_slower_than_dense_conversion():
 
 def test_verdicts_follow_the_figures():
     def verdicts(setting):
-        names = "cells, periphery, area, growth, energy, long energy, sorter's energy, delay"
-        names += ", long delay, sorter's delay, search, pruned, baselines"
+        names = "cells, periphery, area, growth, fixed, cache, energy, long energy, sorter's energy"
+        names += ", delay, long delay, sorter's delay, search, pruned, range, baselines"
         return dict(zip(names.split(", "), [c.verdict for c in claims(setting)], strict=True))
 
     given = verdicts(Setting())
     assert {name for name, basis in given.items() if basis == Verdict.COUNTS} == {
         "cells",
         "growth",
+        "fixed",
         "search",
     }
     assert {name for name, basis in given.items() if basis == Verdict.CONSTANTS} == {
