@@ -200,7 +200,7 @@ def _further(found: Mapping[str, Row]) -> Claim:
         "; ".join(f"{model}: {_times(of)}×" for model, of in ours.items()),
         Verdict.measured(*(reaches(of, FURTHER) for of in ours.values())),
         "bytes of both in the first line, beside those with all of K read and as much of V; the"
-        " error is that of both",
+        " error is of both figures",
     )
 
 

@@ -1,7 +1,7 @@
 """Two streams of the LAD tile keep a beat until it is taken: unbounded, on gates.
 
-`o` is AC's, which test_tile_blocks_formal.py proves. That of reports depends on which heads are in
-the tile, and is left to simulation.
+`o` is AC's, which test_tile_blocks_formal.py proves. The rule of reports depends on which heads
+are in the tile, and is left to simulation.
 """
 
 import pytest

@@ -101,7 +101,7 @@ def test_macs_of_a_token():
     plain, index = plain_macs(one), index_macs(one)
     layer = 4096 * (4096 + 1024 + 1024 + 4096 + 2 * 14336 + 14336)
     assert plain.layers == 32 * layer + 4096 * 32000
-    # Columns of each matrix; those of 14336 rows have four tiles.
+    # Columns of each matrix; columns of 14336 rows have four tiles.
     columns = 32 * (4096 + 1024 + 1024 + 4096 + 2 * 14336 + 4 * 4096) + 32000
     assert index.layers == 256 * columns
     assert (plain.keys, index.keys, index.values) == (32 * 32 * 128, 32 * 32 * 256, 2**17 * 16)

@@ -77,7 +77,7 @@ KLLM_USUAL = {
     "accuracy": Verdict.HOLDS,
     "table IV": Verdict.HOLDS,
 }
-"""What is not by the rows' losses, or not reproduced by those of :func:`kllm_loss`."""
+"""What is not by the rows' losses, or not reproduced by the claims of :func:`kllm_loss`."""
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def near(graph: Graph, wrong: int, seconds: float) -> int | None:
     """The first distance by whose registers `wrong` is proved never to be true, if one is.
 
     seconds
-        Of each distance; those at which nothing is left out are not tried.
+        Limit at each distance; distances at which nothing is left out are not tried.
     """
     behind = len(graph.behind(wrong)[1])
     for distance in NEAR:

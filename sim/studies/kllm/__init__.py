@@ -78,7 +78,7 @@ def register(commands) -> None:
         description=(
             "Map KLLM's counters and reduction, lanes that multiply fixed-point centroids, and FP16"
             " multipliers and adders to a cell library; report area, delay and switching energy a"
-            " position, the errors of the products, and those of K-Means and of uniform levels."
+            " position, the errors of the products, and the noise of K-Means and of uniform levels."
             " Takes about 8 minutes and 1 GB."
         ),
     )

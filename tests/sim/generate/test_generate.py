@@ -19,11 +19,12 @@ from golden.trace import load
 from hw.catalogue import find
 from hw.emit.export import export
 from hw.veda.veda_core import VedaCoreParameters
-from sim.commands.engines import ATTENTION
+from sim.commands.engines import ATTENTION, speak
 from sim.commands.engines.difference import Difference
 from sim.commands.engines.speak import Step
 from sim.commands.engines.veda.veda_core import engine
 from sim.commands.generate import Teller, summary
+from sim.core.design import generate as make_design
 from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
 
 PROMPT = "the a the"
@@ -89,13 +90,20 @@ def test_text_and_evictions_are_those_of_the_bit_exact_model(generated, model):
 
 
 @pytest.mark.campaign
-def test_an_fpgas_multipliers_say_the_same(generated):
-    results = []
+def test_an_fpgas_multipliers_say_the_same(generated, monkeypatch):
+    results, made = [], []
+
+    def recorded(*given):
+        made.append(make_design(*given).verilog)
+        return make_design(*given)
+
+    monkeypatch.setattr(speak, "generate", recorded)
     for multiplier in ("columns", "dsp"):
         status, out, err = generated(f"--multiplier {multiplier}")
         assert (status, err) == (0, "")
         results.append(json.loads(out))
     assert [result["multiplier"] for result in results] == ["columns", "dsp"]
+    assert [" * " in verilog for verilog in made] == [False, True]
     for name in ("tokens", "evicted", "cycles_per_token", "bits_compared", "bytes"):
         assert results[0][name] == results[1][name]
 
