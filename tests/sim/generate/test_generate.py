@@ -103,7 +103,8 @@ def test_an_fpgas_multipliers_say_the_same(generated, monkeypatch):
         assert (status, err) == (0, "")
         results.append(json.loads(out))
     assert [result["multiplier"] for result in results] == ["columns", "dsp"]
-    assert [" * " in verilog for verilog in made] == [False, True]
+    columns, dsp = (verilog.count(" * ") for verilog in made)
+    assert columns < dsp
     for name in ("tokens", "evicted", "cycles_per_token", "bits_compared", "bytes"):
         assert results[0][name] == results[1][name]
 
