@@ -125,7 +125,7 @@ class Body:
                     kind, int(port[4] or 0) + 1, bool(port[3]), port[6] or "", port=True
                 )
         attributes: list[str] = []
-        for item in _items(rest[: rest.index("endmodule")]):
+        for item in items(rest[: rest.index("endmodule")]):
             if item.startswith("  (*"):
                 attributes.append(item)
                 continue
@@ -307,7 +307,7 @@ def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
     return (kind, *(renamed(p, names) if isinstance(p, tuple) else p for p in expression[1:]))
 
 
-def _items(text: str) -> Iterator[str]:
+def items(text: str) -> Iterator[str]:
     """Declarations and statements of a module, each with all its lines."""
     item: list[str] = []
     for line in text.split("\n"):

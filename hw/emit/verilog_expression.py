@@ -112,9 +112,14 @@ def _operand(reader: Reader) -> Expression:
 
 
 def _joined(reader: Reader) -> Expression:
-    parts = [read(reader)]
-    while reader.accept(","):
-        parts.append(read(reader))
+    if re.fullmatch(r"\d+", reader.next):  # a repetition
+        times = int(reader.take())
+        reader.take("{")
+        parts = [*_joined(reader)[1]] * times
+    else:
+        parts = [read(reader)]
+        while reader.accept(","):
+            parts.append(read(reader))
     reader.take("}")
     return ("join", tuple(parts))
 

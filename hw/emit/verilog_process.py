@@ -20,6 +20,10 @@ class Assign:
     value: Expression
 
 
+class Variable(Assign):
+    """A value that is there for the statements behind it, also in a clocked process."""
+
+
 @dataclasses.dataclass
 class If:
     condition: Expression
@@ -249,6 +253,7 @@ def printed(statements: list, assigns: str, indent: int) -> list[str]:
 
 
 def _assignment(statement: Assign, assigns: str) -> str:
+    assigns = "=" if isinstance(statement, Variable) else assigns
     return f"{written(statement.target)} {assigns} {written(statement.value)};"
 
 

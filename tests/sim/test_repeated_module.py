@@ -31,7 +31,7 @@ def test_it_is_the_module_of_which_most_copies_are(monkeypatch, name, module, ti
     found = verilated.repeated_module(design)
     assert found == f"{design.module.removesuffix('_streamed')}__{module}"
     assert design.below(design.module)[found] == times
-    rest = dataclasses.replace(design, verilog=verilated.without_module(design, found))
+    rest = dataclasses.replace(design, verilog=verilated.without_module(design.verilog, found))
     assert set(design.modules) - set(rest.modules) == {found}
 
 

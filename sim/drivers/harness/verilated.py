@@ -6,6 +6,7 @@ by one call of g++ without make.
 """
 
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from sim.core import cache, payload, processes
 from sim.core.design import Design
+from sim.core.imports import closure
 from sim.core.tools import (
     ToolError,
     build_log,
@@ -26,6 +28,7 @@ from sim.core.tools import (
     verilator,
     versions,
 )
+from sim.drivers.harness import fast_verilog
 
 HERE = Path(__file__).parent
 INTERFACE = HERE / "harness.h"
@@ -101,10 +104,10 @@ def repeated_module(design: Design) -> str | None:
     return min(enough, key=times.__getitem__, default=None)
 
 
-def without_module(design: Design, module: str) -> str:
-    """The design's Verilog without the definition of a module."""
+def without_module(verilog: str, module: str) -> str:
+    """Verilog without the definition of a module."""
     name = re.escape(module)
-    return re.sub(rf"^module \\?{name}\b.*?^endmodule$", "", design.verilog, flags=re.S | re.M)
+    return re.sub(rf"^module \\?{name}\b.*?^endmodule$", "", verilog, flags=re.S | re.M)
 
 
 def optimisation(design: Design) -> list[str]:
@@ -179,19 +182,26 @@ def _compile_design(design: Design, done: Path) -> None:
 
 def _compile_parts(design: Design, scratch: Path, more: Path) -> list[str]:
     """Translate a design and compile it with one C++ file more; returns the object files."""
-    (scratch / "design.v").write_text(design.verilog)
+    verilog = fast_verilog.computed_where_read(design.verilog)
+
+    def write(name: str, verilog: str, top: str) -> None:
+        if design.instances >= LARGE:
+            verilog = fast_verilog.with_one_clock(verilog, top)
+        (scratch / name).write_text(verilog)
+
     arguments = [*design.standard("verilator"), *large_design_arguments(design, scratch)]
 
     def translate(*more: str) -> None:
         _run([str(verilator()), *TRANSLATE, *arguments, *more], scratch, design.module)
 
     module = repeated_module(design)
+    write("design.v", verilog, module or design.module)
     if module is None:
         translate("--top-module", design.module, "design.v")
     else:
         library = ["--lib-create", module, "--prefix", "Library", "--Mdir", "library"]
         translate(*library, "--top-module", module, "design.v")
-        (scratch / "rest.v").write_text(without_module(design, module))
+        write("rest.v", without_module(verilog, module), design.module)
         # The calls are SystemVerilog, whatever the design is read as.
         rest = ["rest.v", "+1800-2017ext+sv", f"library/{module}.sv"]
         translate("--top-module", design.module, *rest)
@@ -274,7 +284,16 @@ def _run(command: list[str], folder: Path, what: str) -> None:
 
 def tools() -> list[str]:
     """Everything besides its sources that a compiled simulation depends on."""
-    return [repr([TRANSLATE, COMPILE, OFTEN, LARGE_ONCE, PARTS, LARGE, ENORMOUS]), versions()]
+    options = repr([TRANSLATE, COMPILE, OFTEN, LARGE_ONCE, PARTS, LARGE, ENORMOUS])
+    return [options, *_changes(), versions()]
+
+
+@functools.cache
+def _changes() -> list[str]:
+    """The text of what changes a design before it is compiled."""
+    return [
+        file.read_text() for file in [Path(fast_verilog.__file__), *closure(*fast_verilog.USES)]
+    ]
 
 
 def keep_copies(files: Iterable[Path], folder: Path) -> None:

@@ -77,18 +77,25 @@ def assert_same_hardware(rtlil: str) -> None:
     """
     modules = [module for module in plain(yosys_verilog(rtlil)) if "\nendmodule" in module]
     inputs = inputs_of("".join(modules))
-    names, after = [], []
+    after = []
     for module in modules:
-        found = re.search(r"^module (\w+)", module, re.M)
-        assert found
-        names.append(found[1])
         body = Body(module, inputs)
         lines = [*map(wrapped, readable_body(body))]
         after.append(body.head + "\n".join(lines) + "\n" + body.tail)
+    assert_same_text("".join(modules), "".join(after))
+
+
+def assert_same_text(before: str, after: str) -> None:
+    """Each module of two texts is proved equivalent, as :func:`assert_same_hardware` has it.
+
+    :raises ToolError: if a bit of a port or of a sub-block's input differs, or may.
+    """
+    names = re.findall(r"^module (\w+)", before, re.M)
+    assert names == re.findall(r"^module (\w+)", after, re.M)
     with tempfile.TemporaryDirectory(prefix="same_hardware_") as folder:
         work = Path(folder)
-        (work / "before.v").write_text("".join(modules))
-        (work / "after.v").write_text("".join(after))
+        (work / "before.v").write_text(before)
+        (work / "after.v").write_text(after)
         (work / "products.v").write_text(PRODUCTS)
         whole = _netlists(work, names, "")
         hard = [name for name in names if not _same(*whole[name])]
