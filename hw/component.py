@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from amaranth.back import rtlil
-from amaranth.hdl import ClockSignal, Fragment, Instance, ResetSignal, Shape
+from amaranth.hdl import ClockSignal, Fragment, Instance, ResetSignal, Shape, ValueLike
 from amaranth.hdl._ast import Switch
 from amaranth.lib import data, wiring
 
@@ -217,6 +217,15 @@ is the same.
 def on_fpga(platform) -> bool:
     """Whether the target is an FPGA, with multipliers, and carry chains beside its LUTs."""
     return getattr(platform, "multiplier", "columns") in ON_FPGA
+
+
+def enable_while(busy: ValueLike, platform) -> ValueLike:
+    """An enable for registers whose contents matter only while `busy`.
+
+    On an FPGA, whose registers all have enables, this is `busy`: idle units keep still. Cells have
+    a multiplexer for each register with an enable, so for them it is 1.
+    """
+    return busy if on_fpga(platform) else 1
 
 
 class ModuleLibrary:

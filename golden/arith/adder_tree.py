@@ -6,6 +6,7 @@ import numpy as np
 
 from golden.arith.float_add import float_add
 from golden.arith.float_max import float_max
+from golden.arith.formats import canonical
 
 
 def tree(values: np.ndarray, unit: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
@@ -23,5 +24,9 @@ def adder_tree(
     """Sums or maxima over the last axis, rounded in the hardware's order; of integers exact."""
     if values.dtype.kind in "iu":
         return values.sum(axis=-1)
+    if operation == "add" and not flush_subnormals and values.shape[-1] > 1:
+        # A NaN remains one, whatever its bits, so those of the last sum are set alone.
+        with np.errstate(all="ignore"):
+            return canonical(tree(values, np.add))
     unit = {"add": float_add, "max": float_max}[operation]
     return tree(values, lambda a, b: unit(a, b, flush_subnormals=flush_subnormals))

@@ -7,13 +7,12 @@ def counters_in(
     rows: np.ndarray, positions: np.ndarray, per_row: int, word: int, bits: int, intervals: int
 ) -> np.ndarray:
     """Counters int[positions, I] from rows of packed words."""
-    found = np.zeros((len(positions), intervals), np.int64)
-    digits = np.unpackbits(rows[positions // per_row].view(np.uint8), axis=1, bitorder="little")
-    start = positions % per_row * word
-    for i in range(intervals):
-        places = start[:, None] + i * bits + np.arange(bits)
-        found[:, i] = np.take_along_axis(digits, places, axis=1) @ (1 << np.arange(bits))
-    return found
+    start = (positions % per_row * word)[:, None] + bits * np.arange(intervals)
+    # A counter of up to 16 bits lies in two neighbouring elements of 16 bits, or in one.
+    elements = np.pad(rows[positions // per_row], ((0, 0), (0, 1))).astype(np.int64)
+    first = start // 16
+    pair = [np.take_along_axis(elements, first + k, axis=1) for k in (0, 1)]
+    return (pair[0] | pair[1] << 16) >> start % 16 & (1 << bits) - 1
 
 
 def set_counters(
@@ -25,10 +24,11 @@ def set_counters(
     bits: int,
 ) -> None:
     """Write counters int[positions, I] into their rows, with zeros in all other bits of a word."""
-    digits = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")
-    row, start = positions // per_row, positions % per_row * word
+    changed, row = np.unique(positions // per_row, return_inverse=True)
+    digits = np.unpackbits(rows[changed].view(np.uint8), axis=1, bitorder="little")
+    start = positions % per_row * word
     used = counters.shape[1] * bits
     values = (counters[:, :, None] >> np.arange(bits) & 1).reshape(len(positions), used)
     values = np.pad(values, ((0, 0), (0, word - used)))
     digits[row[:, None], start[:, None] + np.arange(word)] = values
-    rows[...] = np.packbits(digits, axis=1, bitorder="little").view(np.uint16)
+    rows[changed] = np.packbits(digits, axis=1, bitorder="little").view(np.uint16)

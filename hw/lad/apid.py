@@ -145,13 +145,14 @@ class Apid(Component[ApidParameters]):
         record = Signal(p.record_layout)
         m.d.comb += record.last.eq(final)
         for lane, word in enumerate(self.i.payload.g):
+            older = left > lane + p.window
             m.d.comb += [
                 record.present[lane].eq(left > lane),
-                record.older[lane].eq(left > lane + p.window),
+                record.older[lane].eq(older),
                 record.g[lane].count.eq(word.count),
                 record.g[lane].active.eq(word.active),
                 # Mode 0 in the window.
-                record.g[lane].mode.eq(word.mode & record.older[lane].replicate(MODE_BITS)),
+                record.g[lane].mode.eq(word.mode & older.replicate(MODE_BITS)),
             ]
         return fire, record, maximum
 

@@ -9,7 +9,7 @@ from amaranth.lib import data, enum, wiring
 from hw.arith.adder_tree import AdderTree, AdderTreeParameters
 from hw.arith.float_format import FP16
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
-from hw.component import Component
+from hw.component import Component, enable_while
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
@@ -196,7 +196,9 @@ class Vpu(Component[VpuParameters]):
         # The tree never stalls. A dot product at the end of the multipliers enters it at once: the
         # multipliers stall only for a vector at their end.
         m.d.sync += adding.eq(Cat(dots[-1], adding[:-1]))
+        multiplies = (vectors[:-1] | dots[:-1]).any()
         m.d.comb += [
+            tree.enable.eq(enable_while(dots[-1] | adding[:-1].any(), platform)),
             self.o_vec.valid.eq(vectors[-1]),
             queue.i.valid.eq(adding[-1]),
             queue.i.payload.eq(tree.o),
@@ -221,7 +223,7 @@ class Vpu(Component[VpuParameters]):
             unit = FloatMultiply(FloatMultiplyParameters(stages=p.multiply_stages))
             m.submodules[f"multiply_{k}"] = unit
             m.d.comb += [
-                unit.enable.eq(advance),
+                unit.enable.eq(advance & enable_while(multiplies, platform)),
                 unit.a.eq(Mux(scaling, scal, r[k])),
                 unit.b.eq(vec2[k]),
                 self.o_vec.payload[k].eq(unit.o),

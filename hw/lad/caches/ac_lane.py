@@ -150,7 +150,8 @@ class AcLane(Component[LadTileParameters]):
         p = self.parameters
         result, add = tag
         m.d.comb += self.product.eq(vpu.o_vec.payload)
-        # An adder for each element, whose operands and controls are registers: it fills the cycle.
+        # An adder for each element, whose operands, controls and sum are registers: it fills the
+        # cycle.
         # `set` and `join` come while no operation is under way. A number less +0 is the same
         # number, -0 included.
         alone = Signal()
@@ -171,9 +172,11 @@ class AcLane(Component[LadTileParameters]):
             )
             # FP16 numbers are multiples of 2^-24, so that none of their sums is subnormal.
             m.submodules[f"add_{name}"] = adder = FloatAdd(
-                FloatAddParameters(format="fp32", flush_subnormals=True)
+                FloatAddParameters(format="fp32", flush_subnormals=True, stages=1)
             )
             m.d.comb += [
+                total.eq(adder.o),
+                adder.enable.eq(add | alone),
                 convert.a.eq(number),
                 adder.a.eq(Mux(from_base, first, total)),
                 adder.b.eq(addend),
@@ -189,8 +192,6 @@ class AcLane(Component[LadTileParameters]):
                 m.d.sync += addend.eq(0)
             with m.If(self.join):
                 m.d.sync += addend.eq(other)
-            with m.If(add | alone):
-                m.d.sync += total.eq(adder.o)
 
         for k in range(p.d):
             base = Mux(self.base_zero, 0, self.base[k])
