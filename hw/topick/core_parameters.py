@@ -5,19 +5,16 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from amaranth.hdl import signed, unsigned
 from amaranth.lib import data
 
 from hw.attention.head_order import HeadOrderParameters
-from hw.layout import FLAG, FixedPoint, Integer, count, index, integer, position
 from hw.parameters import Parameters, require
 from hw.stream.memory_port import MemoryPort
 from hw.topick.chunk_buffer import ChunkBufferParameters, chunk_memory
+from hw.topick.core_layouts import CoreLayouts
 from hw.topick.core_work import TokenWork, cycles_of
 from hw.topick.dag import HEADROOM, DagParameters
-from hw.topick.lane_layouts import sums_layout
 from hw.topick.margin_generator import MarginGeneratorParameters
-from hw.topick.pe_lane import PeLaneParameters
 from hw.topick.probability_generator import ProbabilityGeneratorParameters
 from hw.topick.row_store import RowStoreParameters
 
@@ -29,7 +26,7 @@ def _is_power(number: int) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class TopickCoreParameters(Parameters):
+class TopickCoreParameters(CoreLayouts, Parameters):
     """
     d, bits, chunk_bits, scale_bits, shift_bits, width
         As in :class:`hw.topick.scores.Scores`.
@@ -41,7 +38,8 @@ class TopickCoreParameters(Parameters):
         Number of lanes of the core, each with a separate memory port.
     lanes_per_head
         Lanes that share the tokens of a head, a power of two that divides `lanes`. The lanes of one
-        head are a group; kv head k belongs to group k mod (lanes / lanes_per_head).
+        head are a group; kv head k of context c belongs to group (k + c) mod (lanes /
+        lanes_per_head).
     tokens
         Most tokens of a sequence, a power of two, 2 or more for each lane of a head.
     heads, kv_heads
@@ -55,6 +53,9 @@ class TopickCoreParameters(Parameters):
     block
         Tokens of a command, at most: a block of a prompt, whose queries share what is read. With
         more than 1 each lane has a buffer of all its rows and multiplies whole elements.
+    contexts
+        Number of sequences whose rows are in the memories; a command names one of them. With more
+        than 1 a command begins while other contexts' commands still run.
     """
 
     d: int = 64
@@ -77,6 +78,7 @@ class TopickCoreParameters(Parameters):
     pruning: bool = True
     observe: bool = False
     block: int = 1
+    contexts: int = 1
 
     def __post_init__(self):
         shared, lanes = self.lanes_per_head, self.lanes
@@ -98,6 +100,10 @@ class TopickCoreParameters(Parameters):
         require(1 <= self.block <= self.tokens, rule, self.block)
         rule = "block must be 1 without pruning, or with buffer_tokens"
         require(self.block == 1 or (self.pruning and not kept), rule, self.block)
+        require(self.contexts >= 1, "contexts must be at least 1", self.contexts)
+        rule = "contexts must be 1 with block or buffer_tokens"
+        alone = self.block == 1 and not kept
+        require(self.contexts == 1 or alone, rule, self.contexts)
         _ = self.lane, self.dag, self.probability_generator  # each checks its own parameters
 
     @classmethod
@@ -116,6 +122,8 @@ class TopickCoreParameters(Parameters):
             "default": cls(),
             # The same as `small`, with blocks of a prompt.
             "prompts": cls(**small, entries=16, observe=True, block=5),
+            # The same as `small`, with three sequences.
+            "contexts": cls(**small, entries=6, observe=True, contexts=3),
             "paper": cls(
                 entries=32,
                 lanes=16,
@@ -155,6 +163,8 @@ class TopickCoreParameters(Parameters):
 
         Without stalls, and of the core without pruning: exact for a head in each group, otherwise
         within 12 cycles for each further head of a group, if there are 16 rows or more in a lane.
+        Commands of different contexts overlap, which this leaves out: where they keep all lanes
+        busy alike, each adds the chunks that a lane reads and writes for it, and up to 12 cycles.
         Of blocks of a prompt, with pruning: exact for at most 8 lanes a head, 12 groups, with more
         than one of them `queries` heads on a kv head; and 12 `entries` or more.
 
@@ -164,38 +174,6 @@ class TopickCoreParameters(Parameters):
             Cycles from every request to its response.
         """
         return cycles_of(self, work, memory_latency)
-
-    @property
-    def groups(self) -> int:
-        """Heads that run side by side."""
-        return self.lanes // self.lanes_per_head
-
-    @property
-    def rows(self) -> int:
-        """Tokens of a head in a lane, at most."""
-        return self.tokens // self.lanes_per_head
-
-    @property
-    def probability_bits(self) -> int:
-        """Fraction bits of a probability: log2(tokens) + 7, or a value's bits if they are more.
-
-        The roundings of all of a head's probabilities then add up to 2^-8 at most.
-        """
-        return max(self.bits - 1, self.tokens.bit_length() + 6)
-
-    @property
-    def row_bits(self) -> int:
-        return self.rows.bit_length() - 1
-
-    @property
-    def share_bits(self) -> int:
-        """Bits of a token's number that name its lane."""
-        return self.lanes_per_head.bit_length() - 1
-
-    @property
-    def kv_heads_of_lane(self) -> int:
-        """In a lane's memory, at most."""
-        return -(-self.kv_heads // self.groups)
 
     @property
     def queries(self) -> int:
@@ -209,12 +187,6 @@ class TopickCoreParameters(Parameters):
     def order(self) -> HeadOrderParameters:
         """Which `heads` and `group` of a command fit."""
         return HeadOrderParameters(self.heads, self.kv_heads)
-
-    @functools.cached_property
-    def lane(self) -> PeLaneParameters:
-        names = [f.name for f in dataclasses.fields(PeLaneParameters)]
-        same = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return PeLaneParameters(**same, token_bits=self.row_bits, whole=self.block > 1)
 
     @functools.cached_property
     def margin_generator(self) -> MarginGeneratorParameters:
@@ -259,12 +231,13 @@ class TopickCoreParameters(Parameters):
     @functools.cached_property
     def row_store(self) -> RowStoreParameters:
         sizes = self.d, self.bits, self.chunk_bits, self.lanes, self.lanes_per_head
-        return RowStoreParameters(*sizes, rows=self.rows, kv_heads=self.kv_heads)
+        numbers = {"rows": self.rows, "kv_heads": self.kv_heads, "contexts": self.contexts}
+        return RowStoreParameters(*sizes, **numbers)
 
     @property
     def planes(self) -> int:
         """Number of planes: all chunks of K or V of a kv head are planes of `rows` words."""
-        return self.kv_heads_of_lane * 2 * self.lane.chunks
+        return self.contexts * self.kv_heads_of_lane * 2 * self.lane.chunks
 
     @property
     def address_width(self) -> int:
@@ -285,112 +258,3 @@ class TopickCoreParameters(Parameters):
         """What a lane's port gets: a chunk read, or a whole row."""
         fields = {name: field.shape for name, field in self.memory.response_layout}
         return data.StructLayout(fields | self.lane.rest_field)
-
-    @functools.cached_property
-    def command_layout(self) -> data.StructLayout:
-        """One token of a sequence, or a block of them.
-
-        ``tokens``: of the sequence, the new one included. ``heads``, and how many of them, the
-        ``group``, share a kv head. ``threshold``: as in the lane's command. ``block``: how many of
-        the tokens are new; with more than 1 the threshold is not looked at.
-        """
-        heads = count(range(self.heads + 1))
-        return data.StructLayout(
-            {
-                "tokens": count(range(self.tokens + 1)),
-                "heads": heads,
-                "group": heads,
-                "threshold": FixedPoint(unsigned(self.threshold_bits), self.fraction),
-            }
-            | ({"block": count(range(self.block + 1))} if self.block > 1 else {})
-        )
-
-    @functools.cached_property
-    def row_layout(self) -> data.ArrayLayout:
-        """Codes of a row of K or V."""
-        return data.ArrayLayout(integer(signed(self.bits)), self.d)
-
-    @functools.cached_property
-    def query_layout(self) -> data.StructLayout:
-        """Codes of a query, and its scale, see :mod:`hw.topick.scores`."""
-        return data.StructLayout(
-            {
-                "q": self.row_layout,
-                "mantissa": integer(self.scale_bits),
-                "shift": integer(self.shift_bits),
-            }
-        )
-
-    @property
-    def head_index(self) -> Integer:
-        """Number of a query head; a bit at least, as Verilog has no wires of zero width."""
-        return index(range(max(2, self.heads)))
-
-    @property
-    def kv_head_index(self) -> Integer:
-        """Number of a kv head in its lane."""
-        return index(range(max(2, self.kv_heads_of_lane)))
-
-    @functools.cached_property
-    def head_layout(self) -> data.StructLayout:
-        """A query with its margins; ``head``, ``kv_head`` of the lane, and of a block the query's
-        ``token``."""
-        command = {name: field.shape for name, field in self.lane.command_layout}
-        names = "q", "mantissa", "shift", "most", "least"
-        return data.StructLayout(
-            {
-                "head": self.head_index,
-                "kv_head": self.kv_head_index,
-                **{name: command[name] for name in names},
-                **self.token_field,
-            }
-        )
-
-    @property
-    def token_field(self) -> dict:
-        """The token of a query, if a command may have several."""
-        return {"token": position(range(self.tokens))} if self.block > 1 else {}
-
-    @property
-    def label_layout(self) -> Any:
-        """A query's ``head`` and ``token``, or its head alone."""
-        if self.block == 1:
-            return self.head_index
-        return data.StructLayout({"head": self.head_index} | self.token_field)
-
-    @functools.cached_property
-    def sum_layout(self) -> data.StructLayout:
-        """Sums of all lanes of a head."""
-        return sums_layout(self.probability_bits, self.bits, self.d, self.share_bits)
-
-    @functools.cached_property
-    def head_output_layout(self) -> data.StructLayout:
-        """A ``head``'s sums, in units of 2^-probability_bits: ``o`` of p times V's codes, ``total``
-        of p. Attention is o / total. ``token`` of the query, if a command may have several."""
-        fields = {name: field.shape for name, field in self.sum_layout}
-        return data.StructLayout(fields | {"head": self.head_index} | self.token_field)
-
-    @functools.cached_property
-    def output_layout(self) -> data.StructLayout:
-        """The same, and ``last`` of the command."""
-        fields = {name: field.shape for name, field in self.head_output_layout}
-        return data.StructLayout(fields | {"last": FLAG})
-
-    @functools.cached_property
-    def report_layout(self) -> data.StructLayout:
-        """A token's last decision.
-
-        ``head``; ``token``; ``chunk``: the last one of its key that was read; ``kept``: otherwise
-        it is pruned; ``last`` of the head in this lane. ``error``: no decision, but a command was
-        refused; lane 0 reports it, with 0 in all other fields.
-        """
-        return data.StructLayout(
-            {
-                "head": self.head_index,
-                "token": position(range(self.tokens)),
-                "chunk": index(range(self.lane.chunks)),
-                "kept": FLAG,
-                "last": FLAG,
-                "error": FLAG,
-            }
-        )

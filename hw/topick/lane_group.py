@@ -58,11 +58,8 @@ class LaneGroup(Component[TopickCoreParameters]):
         lanes = p.lanes_per_head
         ports = {
             "begin": wire_in(1, "A command begins: no row is buffered."),
-            "tokens": wire_in(count(range(p.tokens + 1))),
-            "threshold": wire_in(
-                p.command_layout["threshold"].shape,
-                "The command's; constant while a head is in step 0.",
-            ),
+            "tokens": wire_in(count(range(p.tokens + 1)), "Tokens of the command of ``query``."),
+            "threshold": wire_in(p.command_layout["threshold"].shape, "The same command's."),
             "query": stream_in(p.head_layout),
             "request": stream_out(p.memory.read_layout).array(lanes),
             "response": stream_in(p.memory.response_layout).array(lanes),
@@ -174,7 +171,7 @@ class LaneGroup(Component[TopickCoreParameters]):
         wiring.connect(m, buffer.response, port.response)
         return buffer
 
-    def _report(self, m: Module, number: int, lane, generator, scored: Signal) -> Value:
+    def _report(self, m: Module, number: int, lane, generator, scored) -> Value:
         """A token's last decision: a beat of ``decided``, and an entry if the token is kept.
 
         Returns whether it is the head's last one in this lane.
@@ -182,15 +179,12 @@ class LaneGroup(Component[TopickCoreParameters]):
         p = self.parameters
         decided, beat = self.decided[number], lane.decided.payload
         accepted = Signal(name=f"decided_{number}")
-        # The head is a label's lower bits, see `_label`.
-        bits = len(Value.cast(decided.payload.head))
-        head = scored if p.block == 1 else Value.cast(scored)[:bits]
         m.d.comb += [
             # The generator has room: see `_start`.
             accepted.eq(lane.decided.valid & decided.ready),
             lane.decided.ready.eq(decided.ready),
             decided.valid.eq(lane.decided.valid),
-            decided.payload.head.eq(head),
+            decided.payload.head.eq(scored.head),
             decided.payload.token.eq(Cat(Const(number, p.share_bits), beat.token)),
             decided.payload.chunk.eq(beat.chunk),
             decided.payload.kept.eq(beat.kept),
@@ -199,6 +193,8 @@ class LaneGroup(Component[TopickCoreParameters]):
             generator.kept.payload.row.eq(beat.token),
             generator.kept.payload.t.eq(beat.t),
         ]
+        if p.contexts > 1:
+            m.d.comb += decided.payload.context.eq(scored.context)
         if p.block > 1:
             # A block decides nothing, so nothing is reported and no lane waits for it.
             with m.If(self.whole):
@@ -251,7 +247,7 @@ class LaneGroup(Component[TopickCoreParameters]):
 
     def _label(self, payload) -> Value:
         """What says whose query it is."""
-        return payload.head if self.parameters.block == 1 else Cat(payload.head, payload.token)
+        return Cat(getattr(payload, name) for name, _ in self.parameters.label_layout)
 
     def _tokens(self) -> Value:
         """The tokens that the query sees: of a block, those up to its own."""

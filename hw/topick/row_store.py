@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 
-from amaranth.hdl import Array, Cat, Module, Signal, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.utils import exact_log2
 
@@ -11,6 +11,18 @@ from hw.component import Component
 from hw.layout import address, count, index, integer, position
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
+
+
+def first_group(context: Value, groups: int) -> Value:
+    """Group of lanes of a context's kv head 0: the context's number modulo the groups."""
+    numbers = [number % groups for number in range(1 << len(context))]
+    return Array(Const(number, range(max(2, groups))) for number in numbers)[context]
+
+
+def rotated(turn: Value, first: Value, groups: int) -> Value:
+    """(turn + first) mod `groups`, of two numbers below `groups`."""
+    group = turn + first
+    return Mux(group >= groups, group - groups, group)[: len(turn)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +36,8 @@ class RowStoreParameters(Parameters):
         Tokens of a head in one lane, at most (2^n).
     kv_heads
         Most heads with separate keys and values.
+    contexts
+        Sequences in the memories.
     """
 
     d: int = 64
@@ -33,9 +47,10 @@ class RowStoreParameters(Parameters):
     lanes_per_head: int = 1
     rows: int = 1024
     kv_heads: int = 3
+    contexts: int = 1
 
     def __post_init__(self):
-        for name in ("d", "chunk_bits", "lanes", "kv_heads"):
+        for name in ("d", "chunk_bits", "lanes", "kv_heads", "contexts"):
             value = getattr(self, name)
             require(value >= 1, f"{name} must be at least 1", value)
         for name in ("lanes_per_head", "rows"):
@@ -63,16 +78,23 @@ class RowStoreParameters(Parameters):
     @property
     def planes(self) -> int:
         """Chunk planes in a lane's memory: `rows` chunks of equal number, of K or V of one head."""
+        return self.contexts * self.context_planes
+
+    @property
+    def context_planes(self) -> int:
+        """Chunk planes of a context in a lane's memory."""
         return -(-self.kv_heads // self.groups) * 2 * self.chunks
 
     @functools.cached_property
     def command_layout(self) -> data.StructLayout:
-        """``token``: its position in the sequence. ``kv_heads``: their number."""
+        """``token``: its position in the sequence. ``kv_heads``: their number. ``context`` of the
+        sequence, if there are several."""
         return data.StructLayout(
             {
                 "token": position(range(self.rows * self.lanes_per_head)),
                 "kv_heads": count(range(self.kv_heads + 1)),
             }
+            | ({"context": index(range(self.contexts))} if self.contexts > 1 else {})
         )
 
     @functools.cached_property
@@ -101,7 +123,8 @@ class RowStore(Component[RowStoreParameters]):
         element    | chunk 0 | chunk 1 | ... | chunk C - 1 |     `bits` bits
         address    | plane = (head's number in its group * 2 + is V) * C + chunk | row |
 
-    Head g belongs to group g mod `groups` and is number g // `groups` there. Token i is row
+    Head g of context c belongs to group (g + c) mod `groups` and is number g // `groups` of the
+    context there, whose planes follow the planes of context c - 1. Token i is row
     i // `lanes_per_head` of the group's lane i mod `lanes_per_head`.
 
     Latency: 1 cycle from a row to its first chunk, if a command was accepted before. Throughput: a
@@ -137,7 +160,8 @@ class RowStore(Component[RowStoreParameters]):
         remaining = Signal(range(p.kv_heads + 1), reset_less=True)  # heads to split, with this one
         chunk = Signal(range(p.chunks), reset_less=True)
         is_value = Signal(reset_less=True)
-        group = Signal(range(max(2, p.groups)), reset_less=True)
+        turn = Signal(range(max(2, p.groups)), reset_less=True)  # group, counted from the first
+        first = Signal.like(turn)  # group of the context's first head
         base = Signal(range(p.planes), reset_less=True)  # first plane of the head
         plane = Signal(range(p.planes), reset_less=True)
         step = Signal()  # a chunk goes to the output register
@@ -155,8 +179,16 @@ class RowStore(Component[RowStoreParameters]):
                 busy.eq(self.command.payload.kv_heads != 0),
                 token.eq(self.command.payload.token),
                 remaining.eq(self.command.payload.kv_heads),
-                Cat(chunk, is_value, group, base, plane).eq(0),
+                Cat(chunk, is_value, turn, base, plane).eq(0),
             ]
+            if p.contexts > 1:
+                context = self.command.payload.context
+                start = context * p.context_planes
+                m.d.sync += [
+                    first.eq(first_group(context, p.groups)),
+                    base.eq(start),
+                    plane.eq(start),
+                ]
         with m.If(step):
             m.d.sync += [chunk.eq(chunk + 1), plane.eq(plane + 1)]
             # K and V of a head alternate, so a row's last chunk also changes between them.
@@ -165,12 +197,13 @@ class RowStore(Component[RowStoreParameters]):
             # Heads go round the groups, so that the lanes of all groups fill alike.
             with m.If(chunk_ends & is_value):
                 # The next head: the same planes in the next group, then further ones in the first.
-                m.d.sync += [remaining.eq(remaining - 1), group.eq(group + 1), plane.eq(base)]
-                with m.If(group == p.groups - 1):
-                    m.d.sync += [group.eq(0), base.eq(plane + 1), plane.eq(plane + 1)]
+                m.d.sync += [remaining.eq(remaining - 1), turn.eq(turn + 1), plane.eq(base)]
+                with m.If(turn == p.groups - 1):
+                    m.d.sync += [turn.eq(0), base.eq(plane + 1), plane.eq(plane + 1)]
         # Output register.
         with m.If(step):
             # The token's low bits choose the lane of its group, the others the row there.
+            group = turn if p.contexts == 1 else rotated(turn, first, p.groups)
             lane_bits = exact_log2(p.lanes_per_head)
             m.d.sync += [
                 write.valid.eq(1),

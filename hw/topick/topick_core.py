@@ -1,16 +1,15 @@
 """Attention of a token's heads with pruning on partial keys (Token-Picker, section 4, Fig. 6)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
 from hw.component import Component
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.arbiter import Arbiter, ArbiterParameters
 from hw.stream.combine import copy, join
-from hw.stream.queue import Queue, QueueParameters
-from hw.topick.core_parameters import MARGIN_STAGES, TopickCoreParameters
+from hw.topick.core_parameters import TopickCoreParameters
 from hw.topick.lane_group import LaneGroup
-from hw.topick.margin_generator import MarginGenerator
+from hw.topick.query_dispatch import context_of, dispatch
 from hw.topick.row_store import RowStore
 
 __all__ = ["TopickCore", "TopickCoreParameters"]
@@ -55,6 +54,15 @@ class TopickCore(Component[TopickCoreParameters]):
     The core keeps nothing between commands but what is in its memories: a command of `tokens` 1
     begins a sequence. A command waits until all o of the command before have been accepted.
 
+    With `contexts` the memories have the rows of several sequences, and a command names one. It is
+    accepted when the queries of the command before are in the groups' queues. Its rows are written
+    between the reads of heads that still run; then its heads begin in each group that has ended the
+    scores of those before. Kv head k of context c is in lane group (k + c) mod `groups`
+    (:meth:`TopickCoreParameters.group_of`). In a group heads run in the order of the commands, and
+    so are each lane's ``report`` and the ``o`` of each context. Before its rows are written, a
+    command waits until all o of its context's command before have been accepted; a refused one is
+    reported when all o before it have been.
+
     The probabilities are rounded and so add up to nearly 1: the host divides ``o`` by ``total``,
     their sum, both of the same unit.
 
@@ -63,8 +71,8 @@ class TopickCore(Component[TopickCoreParameters]):
     head add up to less than 2.
 
     Errors: a command of no tokens or of more than `tokens`, of heads that do not fit
-    (:meth:`hw.attention.head_order.HeadOrderParameters.fits`), or of no new tokens, more than
-    `block` or more than its tokens, is refused. It has no rows, changes
+    (:meth:`hw.attention.head_order.HeadOrderParameters.fits`), of a context that does not exist, or
+    of no new tokens, more than `block` or more than its tokens, is refused. It has no rows, changes
     nothing, and is answered by one ``report`` of lane 0 with ``error``. A query's or row's codes
     out of the scale's range must be saturated by the host. A response that was not requested waits.
 
@@ -74,8 +82,8 @@ class TopickCore(Component[TopickCoreParameters]):
     :meth:`TopickCoreParameters.cycles` is exact. In a block a lane takes a row per cycle.
 
     Handshake: ``request`` and ``o`` are registers while heads run; rows of ``kv`` pass to
-    ``request`` as they are written. ``report`` that is not accepted stops its lane.
-    ``response.ready`` depends on its payload and on the lane's outputs.
+    ``request`` as they are written, before a read unless that is offered. ``report`` that is not
+    accepted stops its lane. ``response.ready`` depends on its payload and on the lane's outputs.
 
     Examples
     --------
@@ -114,7 +122,8 @@ class TopickCore(Component[TopickCoreParameters]):
             ).array(p.lanes),
             "o": stream_out(
                 p.output_layout,
-                "One for each head and new token, in any order of heads of different groups.",
+                "One for each head and new token, in any order of heads of different groups, also "
+                "where these are of commands of different contexts.",
             ),
         }
         if p.observe:
@@ -131,52 +140,69 @@ class TopickCore(Component[TopickCoreParameters]):
         begin = Signal()  # a command is accepted and not refused
         refusing = Signal()  # a refused command is to be reported
         known = Signal()  # its number of kv heads is known
-        stored = Signal()  # its rows of K and V are in memory
-        left = Signal(range(p.heads * p.block + 1))  # heads whose o has not left, of each token
+        storing = Signal()  # its rows of K and V are not all in memory
+        sent = Signal()  # its queries are in the groups' queues
+        # Heads whose o has not left, of each token and context.
+        left = Array(
+            Signal(range(p.heads * p.block + 1), name=f"left_{n}") for n in range(p.contexts)
+        )
         groups = [LaneGroup(p) for _ in range(p.groups)]
         for number, group in enumerate(groups):
             m.submodules[f"group_{number}"] = group
-            m.d.comb += [
-                group.begin.eq(begin),
-                group.tokens.eq(job.tokens),
-                group.threshold.eq(job.threshold),
-            ]
+            m.d.comb += group.begin.eq(begin)
             if p.block > 1:
                 m.d.comb += group.whole.eq(job.block > 1)
         m.submodules.store = store = RowStore(p.row_store)
         wiring.connect(m, wiring.flipped(self.kv), store.kv)
         # Rows first, then heads: a query may need the new token's own rows.
-        self._sequence(m, store, job, begin, refusing, known, stored, left)
+        self._sequence(m, store, job, begin, refusing, known, storing, sent, left)
         self._connect_lanes(m, groups, store, refusing)
-        self._dispatch(m, groups, job, begin, known, stored)
+        dispatch(m, self, groups, job, begin, known, storing, sent)
         self._collect(m, groups, left)
         return m
 
-    def _sequence(self, m, store, job, begin, refusing, known, stored, left) -> None:
-        """A command: count its kv heads, store their rows, wait for its heads; or refuse it."""
+    def _misfits(self) -> Value:
+        """Whether the command that is offered does not fit the core."""
+        p, offered = self.parameters, self.command.payload
+        misfits = (offered.tokens == 0) | (offered.tokens > p.tokens) | p.order.misfits(offered)
+        if p.block > 1:
+            new = offered.block
+            misfits |= (new == 0) | (new > p.block) | (new > offered.tokens)
+        if p.contexts > 1:
+            misfits |= offered.context > p.contexts - 1
+        return misfits
+
+    def _sequence(self, m, store, job, begin, refusing, known, storing, sent, left) -> None:
+        """A command: count its kv heads, store their rows, wait for its heads; or refuse it.
+
+        With contexts it waits until its queries are sent; a command of the same context then waits
+        for its heads, and a refused one for the heads of all contexts.
+        """
         p = self.parameters
         offered = self.command.payload
         covered = Signal(range(2 * p.heads + 1))  # query heads of the kv heads counted so far
         kv_heads = Signal(range(p.kv_heads + 1))
         refused = Signal()  # the command that is offered
         command = store.command
-        misfits = (offered.tokens == 0) | (offered.tokens > p.tokens) | p.order.misfits(offered)
         token = job.tokens - 1
         count = job.heads
         if p.block > 1:
-            new = offered.block
-            misfits |= (new == 0) | (new > p.block) | (new > offered.tokens)
             waiting = Signal(range(p.block))  # new tokens after the one that is stored
             token = token - waiting
             count = job.heads * job.block
+        ended = Signal()  # the context's command before
         m.d.comb += [
-            refused.eq(misfits),
+            ended.eq(left[context_of(p, job)] == 0),
+            refused.eq(self._misfits()),
             command.payload.token.eq(token),
             command.payload.kv_heads.eq(kv_heads),
         ]
+        if p.contexts > 1:
+            m.d.comb += command.payload.context.eq(job.context)
         # The command ends when the last head's output has been taken.
+        leaving = left[context_of(p, self.o.payload)]
         with m.If(self.o.valid & self.o.ready):
-            m.d.sync += left.eq(left - 1)
+            m.d.sync += leaving.eq(leaving - 1)
         with m.FSM():
             with m.State("IDLE"):
                 # Check the command's numbers, so that no wrong one can lead to a hang.
@@ -188,27 +214,29 @@ class TopickCore(Component[TopickCoreParameters]):
                 with m.Elif(self.command.valid):
                     m.next = "REFUSED"
             with m.State("REFUSED"):
-                # A step that cannot be computed is reported and changes nothing.
-                m.d.comb += refusing.eq(1)
-                with m.If(self.report[0].ready):
+                # A step that cannot be computed is reported and changes nothing. A report that is
+                # offered may not change either, so all heads before end first.
+                m.d.comb += refusing.eq(Cat(number == 0 for number in left).all())
+                with m.If(refusing & self.report[0].ready):
                     m.next = "IDLE"
             with m.State("COUNT"):
                 # One kv head a cycle: heads / group, rounded up.
-                m.d.sync += left.eq(count)
                 if p.block > 1:
                     m.d.sync += waiting.eq(job.block - 1)
                 with m.If(covered >= job.heads):
-                    m.next = "STORE"
+                    with m.If(ended):
+                        m.d.sync += left[context_of(p, job)].eq(count)
+                        m.next = "STORE"
                 with m.Else():
                     m.d.sync += [covered.eq(covered + job.group), kv_heads.eq(kv_heads + 1)]
             with m.State("STORE"):
                 # Queries are accepted from here on, as their margins can be computed meanwhile.
-                m.d.comb += [known.eq(1), command.valid.eq(1)]
+                m.d.comb += [known.eq(1), storing.eq(1), command.valid.eq(1)]
                 with m.If(command.ready):
                     m.next = "STORING"
             with m.State("STORING"):
                 # The store is ready for a next command once all rows are written.
-                m.d.comb += known.eq(1)
+                m.d.comb += [known.eq(1), storing.eq(1)]
                 with m.If(command.ready):
                     m.next = "ATTEND"
                 if p.block > 1:
@@ -217,13 +245,13 @@ class TopickCore(Component[TopickCoreParameters]):
                         m.d.sync += waiting.eq(waiting - 1)
                         m.next = "STORE"
             with m.State("ATTEND"):
-                # Heads run in the groups until every o has left.
-                m.d.comb += [known.eq(1), stored.eq(1)]
-                with m.If(left == 0):
+                # Heads run in the groups until every o has left, or other contexts' may follow.
+                m.d.comb += known.eq(1)
+                with m.If(sent if p.contexts > 1 else ended):
                     m.next = "IDLE"
 
     def _connect_lanes(self, m: Module, groups: list[LaneGroup], store, refusing) -> None:
-        """Each lane's memory port, which the store has while no head runs."""
+        """Each lane's memory port, which the store shares with the heads of other contexts."""
         p = self.parameters
         write = store.write
         lanes = [(group, n) for group in groups for n in range(p.lanes_per_head)]
@@ -231,10 +259,15 @@ class TopickCore(Component[TopickCoreParameters]):
         for number, (group, n) in enumerate(lanes):
             request, read = self.request[number], group.request[n]
             writing = Signal(name=f"writing_{number}")
+            # Without other contexts no head runs while rows are written, so no read is offered.
+            held = Signal(name=f"read_held_{number}")  # a read that is offered may not change
+            row = Value.cast(write.payload.data)
+            if p.contexts > 1:
+                m.d.sync += held.eq(request.valid & ~request.ready & ~writing)
+                row = row & writing.replicate(len(row))
             m.d.comb += [
-                # The new row's chunks have priority; no head runs while they are written, so
-                # nothing waits.
-                writing.eq(write.valid & (write.payload.lane == number)),
+                # The new row's chunks have priority, because no query of theirs starts before.
+                writing.eq(write.valid & (write.payload.lane == number) & ~held),
                 request.valid.eq(writing | read.valid),
                 # A write's tag has no meaning, because a write gets no response.
                 request.payload.tag.eq(Mux(writing, 0, Value.cast(read.payload.tag))),
@@ -242,7 +275,7 @@ class TopickCore(Component[TopickCoreParameters]):
                     Mux(writing, write.payload.address, read.payload.address)
                 ),
                 request.payload.write.eq(writing),
-                request.payload.data.eq(write.payload.data),
+                Value.cast(request.payload.data).eq(row),
                 read.ready.eq(request.ready & ~writing),
             ]
             readies.append(writing & request.ready)
@@ -258,105 +291,15 @@ class TopickCore(Component[TopickCoreParameters]):
         if number > 0:
             wiring.connect(m, decided, wiring.flipped(report))
             return
-        # All decisions of a command have been accepted before the next one is, so none is offered
-        # while a command is refused.
+        # All decisions of the commands before have been accepted when a command is refused, so none
+        # is offered.
         with m.If(refusing):
             m.d.comb += [report.valid.eq(1), report.payload.error.eq(1)]
         with m.Else():
             m.d.comb += report.payload.eq(decided.payload)
             join(m, [decided], [report])
 
-    def _dispatch(self, m, groups: list[LaneGroup], job, begin, known, stored) -> None:
-        """Queries with their margins, each to the group of its kv head."""
-        p = self.parameters
-        query = Signal(p.query_layout, reset_less=True)
-        held = Signal()  # a query
-        waiting = Signal(range(MARGIN_STAGES + 1))  # cycles until its margins are there
-        # The next query's numbers: its head, its index among its kv head's query heads, the kv
-        # head's lane group and number there.
-        head = Signal(range(p.heads + 1))
-        place = Signal(range(p.heads + 1))
-        chosen = Signal(range(max(2, p.groups)))
-        kv_head = Signal(p.kv_head_index)
-        sending = Signal()
-        m.d.comb += self.q.ready.eq(known & ~held & (head != job.heads))
-        with m.If(self.q.valid & self.q.ready):
-            m.d.sync += [query.eq(self.q.payload), held.eq(1)]
-            # The query is constant while its margins pass the generator's stages.
-            m.d.sync += waiting.eq(MARGIN_STAGES if p.pruning else 0)
-            if p.block > 1:
-                with m.If(job.block > 1):
-                    m.d.sync += waiting.eq(0)  # nothing is unknown of whole keys
-        with m.Elif(waiting != 0):
-            m.d.sync += waiting.eq(waiting - 1)
-        with m.If(sending):
-            m.d.sync += [held.eq(0), head.eq(head + 1), place.eq(place + 1)]
-            # After a kv head's last query the next lane group is chosen.
-            with m.If(place + 1 == job.group):
-                m.d.sync += [place.eq(0), chosen.eq(chosen + 1)]
-                with m.If(chosen == p.groups - 1):
-                    m.d.sync += [chosen.eq(0), kv_head.eq(kv_head + 1)]
-        token = self._repeat(m, job, begin, sending, head, place, chosen, kv_head)
-        with m.If(begin):
-            m.d.sync += [head.eq(0), place.eq(0), chosen.eq(0), kv_head.eq(0)]
-
-        ready = Signal()
-        m.d.comb += sending.eq(held & (waiting == 0) & ready)
-        sent = Signal(p.head_layout)
-        m.d.comb += [
-            sent.head.eq(head),
-            sent.kv_head.eq(kv_head),
-            *(getattr(sent, name).eq(getattr(query, name)) for name in ("q", "mantissa", "shift")),
-        ]
-        if p.block > 1:
-            m.d.comb += sent.token.eq(token)
-        if p.pruning:
-            m.submodules.margin_generator = margins = MarginGenerator(p.margin_generator)
-            m.d.comb += [
-                *(
-                    getattr(margins, name).eq(getattr(query, name))
-                    for name in ("q", "mantissa", "shift")
-                ),
-                sent.most.eq(margins.most),
-                sent.least.eq(margins.least),
-            ]
-        for number, group in enumerate(groups):
-            # A queue for each group, so that one slow group does not hold up the others' queries.
-            queue = Queue(QueueParameters(depth=p.queries), shape=p.head_layout)
-            m.submodules[f"queries_{number}"] = queue
-            m.d.comb += [
-                queue.i.payload.eq(sent),
-                queue.i.valid.eq(held & (waiting == 0) & (chosen == number)),
-                group.query.valid.eq(queue.o.valid & stored),
-                group.query.payload.eq(queue.o.payload),
-                # No head may start before all rows of the command are in memory.
-                queue.o.ready.eq(group.query.ready & stored),
-            ]
-            with m.If(chosen == number):
-                m.d.comb += ready.eq(queue.i.ready)
-
-    def _repeat(self, m, job, begin, sending, head, place, chosen, kv_head) -> Value:
-        """In a block: heads whose kv heads run side by side come for each token; returns the token.
-
-        When the kv heads of all groups have had a query of each of their heads, these come again
-        for the next token, and the next kv heads after the last one.
-        """
-        p = self.parameters
-        if p.block == 1:
-            return job.tokens - 1
-        first = Signal.like(head)  # of these heads
-        waiting = Signal(range(p.block))  # new tokens after this one
-        ends = (place + 1 == job.group) & (chosen == p.groups - 1) | (head + 1 == job.heads)
-        with m.If(sending & ends):
-            m.d.sync += [waiting.eq(job.block - 1), first.eq(head + 1)]
-            with m.If(waiting != 0):
-                again = [head.eq(first), place.eq(0), chosen.eq(0), kv_head.eq(kv_head)]
-                m.d.sync += [waiting.eq(waiting - 1), first.eq(first), *again]
-        with m.If(begin):
-            m.d.sync += [waiting.eq(self.command.payload.block - 1), first.eq(0)]
-        return job.tokens - 1 - waiting
-
-    def _collect(self, m: Module, groups: list[LaneGroup], left: Signal) -> None:
+    def _collect(self, m: Module, groups: list[LaneGroup], left: Array) -> None:
         """The groups' o, one at a time."""
         p = self.parameters
         # Groups finish in any order; `head` says whose o it is.
@@ -367,6 +310,6 @@ class TopickCore(Component[TopickCoreParameters]):
             wiring.connect(m, group.o, port)
         m.d.comb += [
             *copy(self.o.payload, arbiter.o.payload.data),
-            self.o.payload.last.eq(left == 1),
+            self.o.payload.last.eq(left[context_of(p, self.o.payload)] == 1),
         ]
         join(m, [arbiter.o], [self.o])

@@ -10,7 +10,7 @@ from sim.drivers.run import load_testbench
 from sim.testbenches.baseline import h2o_core
 from sim.testbenches.kllm import kllm_core
 from sim.testbenches.lad import lad_tile
-from sim.testbenches.topick import core_jobs as topick_jobs
+from sim.testbenches.topick import core_random as topick_jobs
 from sim.testbenches.unicaim import core_jobs as unicaim_jobs
 from sim.testbenches.veda import veda_core
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from golden.algorithms.topick.reads import job_of
-from golden.trace import Trace, TraceError
+from golden.trace import Trace, TraceError, shipped
 from hw.topick.core_parameters import TopickCoreParameters
 from sim.__main__ import parser
 from sim.core.tools import ToolError
@@ -17,6 +17,7 @@ from sim.studies.topick import plans
 from sim.studies.topick.measured import JobRun, Measured, Pair, Results, read
 from sim.studies.topick.page import bound
 from sim.studies.topick.rtl import Core, Traces, core, joined, keys_of
+from sim.studies.topick.together import Together, pairs, read_together, summary_together
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SMALL = dataclasses.replace(TopickCoreParameters.preset("small"), observe=False)
@@ -26,6 +27,41 @@ MEMORY = 50
 @pytest.fixture(scope="module")
 def measured():
     return read(RESULTS / "topick_speed.json")
+
+
+@pytest.fixture(scope="module")
+def together():
+    return read_together(RESULTS / "topick_speed.json")
+
+
+def test_what_texts_at_once_save(together):
+    """Six texts: a lane waits seldom for others; the more, the fewer tokens there are."""
+    gains = {}
+    for base, core_ in pairs(together):
+        assert core_.cycles < core_.in_turn and base.cycles < base.in_turn
+        assert max(map(max, core_.chunks)) <= max(core_.together)
+        gains[core_.texts, core_.tokens] = core_.in_turn / core_.cycles
+        # What all lanes read is about what they read in turn; timing decides on a few chunks.
+        assert base.chunks == [[2 * 3 * base.tokens * 3 * base.texts] * 3] * 3
+    assert {texts for texts, _ in gains} == {2, 3, 6}
+    assert 1.12 < gains[6, 500] < gains[6, 250] < gains[6, 125] < gains[6, 64]
+    [six] = [core_ for _, core_ in pairs(together) if (core_.texts, core_.tokens) == (6, 500)]
+    assert six.use > 0.92
+
+
+def test_texts_at_once_by_hand(shipped_trace):
+    """The same text twice, in two contexts."""
+    traces = Traces(shipped_trace, None)
+    p = dataclasses.replace(SMALL, contexts=2)
+    compiled, job = Core(p), small_job(shipped_trace, 30)
+    alone, chunks = compiled.together([job], 0.02, MEMORY)
+    both, of_both = compiled.together([job, job], 0.02, MEMORY)
+    assert alone < both < 2 * alone and sum(of_both) == pytest.approx(2 * sum(chunks), rel=0.1)
+    sources = [traces.source(30)] * 2
+    made = Together(sources, True, 30, 0.02, MEMORY, [[alone] * 2], [both], [of_both])
+    assert (made.texts, made.in_turn, made.cycles) == (2, 2 * alone, both)
+    assert made.use == sum(of_both) / both / 4
+    assert f"2 texts of 30 tokens, the core: {2 * alone} cycles" in summary_together(made)
 
 
 def test_what_the_measurements_show(measured):
@@ -168,10 +204,12 @@ def test_command(measured, tmp_path, capsys):
 
 
 @pytest.mark.campaign
-def test_the_command_writes_what_was_measured(measured, tmp_path, monkeypatch, capsys):
+def test_the_command_writes_what_was_measured(measured, together, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(topick, "plans", lambda *_: [topick.Plan(SMALL, [1e-3])])
     monkeypatch.setattr(topick, "measure", lambda *_: measured)
-    arguments = parser().parse_args(["pruning", "--json", "-o", str(tmp_path)])
+    monkeypatch.setattr(topick, "measure_together", lambda *_: together)
+    beside = str(shipped()[0])
+    arguments = parser().parse_args(["pruning", "--json", "--beside", beside, "-o", str(tmp_path)])
     assert arguments.run(arguments) == 0
     assert json.loads(capsys.readouterr().out) == [dataclasses.asdict(m) for m in measured]
     for name in ("topick_speed.md", "topick_speed.json"):

@@ -14,7 +14,8 @@ from hw.topick.core_work import TokenWork, queries_in_order
 from sim.core import payload
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stalls import PATTERNS
-from sim.testbenches.topick.core_jobs import Jobs, random_jobs, work_of
+from sim.testbenches.topick.core_jobs import Jobs, work_of
+from sim.testbenches.topick.core_random import random_jobs
 from sim.testbenches.topick.pe_lane import coded_head, sizes_of
 from sim.testbenches.topick.prediction import CorePrediction
 from sim.testbenches.topick.topick_core import sums_of, testbench

@@ -18,16 +18,19 @@ SIZES = {
     "one row, one chunk": RowStoreParameters(1, 4, 4, 2, lanes_per_head=2, rows=1, kv_heads=1),
     "three groups": RowStoreParameters(2, 6, 2, lanes=6, lanes_per_head=2, rows=4, kv_heads=8),
     "element bits": RowStoreParameters(2, 3, 1, lanes=8, lanes_per_head=8, rows=2, kv_heads=2),
+    "contexts": RowStoreParameters(2, 6, 2, 6, lanes_per_head=2, rows=4, kv_heads=4, contexts=5),
+    "contexts of a lane": RowStoreParameters(1, 4, 2, 1, 1, rows=2, kv_heads=2, contexts=2),
 }
 
 
-def written(p: RowStoreParameters, token: int, rows: np.ndarray) -> list[tuple]:
+def written(p: RowStoreParameters, token: int, rows: np.ndarray, context: int) -> list[tuple]:
     """(lane, address, data) of each chunk of a token's rows ``[2 kv heads, d]``."""
     sizes = LaneSizes(p.bits, p.chunk_bits, *[0] * 7)
+    first = context * -(-p.kv_heads // p.groups)  # kv head of the lane
     return [
         (
-            number // 2 % p.groups * p.lanes_per_head + token % p.lanes_per_head,
-            ((number // 2 // p.groups * 2 + number % 2) * p.chunks + chunk) * p.rows
+            (number // 2 + context) % p.groups * p.lanes_per_head + token % p.lanes_per_head,
+            (((first + number // 2 // p.groups) * 2 + number % 2) * p.chunks + chunk) * p.rows
             + token // p.lanes_per_head,
             chunk_of(row, chunk, sizes).tolist(),
         )
@@ -36,10 +39,16 @@ def written(p: RowStoreParameters, token: int, rows: np.ndarray) -> list[tuple]:
     ]
 
 
+def contexts_of(p: RowStoreParameters, count: int) -> list[int]:
+    """The context of each command: from the last one down."""
+    return [p.contexts - 1 - number % p.contexts for number in range(count)]
+
+
 def run(p: RowStoreParameters, tokens: list[int], rows: list[np.ndarray], stall: float):
     """Writes, and the cycle in which each command, row and write was accepted."""
     dut, writes = RowStore(p), []
     kv = [row for of_token in rows for row in of_token.tolist()][::-1]
+    contexts = contexts_of(p, len(tokens))[::-1]
     heads, tokens = [len(of_token) // 2 for of_token in rows][::-1], tokens[::-1]
     expected = p.chunks * len(kv)
     cycles: dict[str, list[int]] = {"command": [], "kv": [], "write": []}
@@ -53,7 +62,9 @@ def run(p: RowStoreParameters, tokens: list[int], rows: list[np.ndarray], stall:
                     offered.add(name)
                 ctx.set(getattr(dut, name).valid, name in offered)
             if tokens:
-                ctx.set(dut.command.payload, {"token": tokens[-1], "kv_heads": heads[-1]})
+                command = {"token": tokens[-1], "kv_heads": heads[-1]}
+                command |= {"context": contexts[len(tokens) - 1]} if p.contexts > 1 else {}
+                ctx.set(dut.command.payload, command)
             if "kv" in offered:
                 ctx.set(dut.kv.payload, kv[-1])
             ctx.set(dut.write.ready, rng.random() >= stall)
@@ -97,7 +108,8 @@ def test_every_size(size, stall):
     rows = [rng.integers(-half, half, (2 * count, p.d)) for count in heads]
     rows[0][0], rows[0][1] = -half, half - 1
     writes, cycles = run(p, tokens, rows, stall)
-    want = [it for token, of in zip(tokens, rows, strict=True) for it in written(p, token, of)]
+    each = zip(tokens, rows, contexts_of(p, len(tokens)), strict=True)
+    want = [it for of in each for it in written(p, *of)]
     assert writes == want
     if stall == 0:
         for count, (command, following) in zip(heads, pairwise(cycles["command"]), strict=False):
@@ -119,6 +131,7 @@ WRONG = [
     ({"d": 0}, "d must be at least 1, not 0"),
     ({"chunk_bits": 0}, "chunk_bits must be at least 1, not 0"),
     ({"kv_heads": 0}, "kv_heads must be at least 1, not 0"),
+    ({"contexts": 0}, "contexts must be at least 1, not 0"),
     ({"rows": 48}, "rows must be a power of two, not 48"),
     ({"lanes_per_head": 3}, "lanes_per_head must be a power of two, not 3"),
     ({"lanes": 3, "lanes_per_head": 2}, "lanes must be a multiple of lanes_per_head, not 3"),

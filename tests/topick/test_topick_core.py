@@ -13,7 +13,8 @@ from hw.topick.core_parameters import TokenWork, TopickCoreParameters
 from sim.core import payload
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stalls import PATTERNS
-from sim.testbenches.topick.core_jobs import Jobs, random_jobs, real_jobs
+from sim.testbenches.topick.core_jobs import Jobs
+from sim.testbenches.topick.core_random import random_jobs, real_jobs
 from sim.testbenches.topick.pe_lane import coded_head
 from sim.testbenches.topick.topick_core import decisions_of, testbench
 from tests.support.sim.checked import Checked

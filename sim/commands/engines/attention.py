@@ -49,6 +49,13 @@ class RtlAttention(RtlPart[P], DecodeAttention):
         self.cycles.append(outcome.cycles)
         return outcome
 
+    def steps_of(
+        self, others: "Sequence[RtlAttention]", q: np.ndarray, k: np.ndarray, v: np.ndarray
+    ) -> np.ndarray:
+        """A step of this text and one of each of `others`, of the same layer: [heads, text, d]."""
+        texts = enumerate([self, *others])
+        return np.stack([of.step(q[:, n], k[:, n], v[:, n]) for n, of in texts], axis=1)
+
     def _record(
         self,
         rows: Sequence[np.ndarray],
@@ -138,6 +145,10 @@ class AttentionEngine(ABC, Generic[P]):
         """Whether one instance of the block runs all layers of the model."""
         return False
 
+    def texts(self, p: P) -> int:
+        """Number of texts whose rows are in one instance of the block, for a layer."""
+        return 1
+
     def note(self, figures: dict[str, float]) -> str:
         """What was saved, in words; empty where there is nothing to say."""
         return ""
@@ -155,19 +166,22 @@ class AttentionEngine(ABC, Generic[P]):
         check: bool = True,
         submit: Callable[[int], Submit] = lambda layer: at_once,
         quantised: Llama | None = None,
+        beside: Sequence[RtlAttention] = (),
         **options: Any,
     ) -> Sequence[RtlAttention]:
         """One for each layer, with the same compiled design inside; `submit` gives each its own.
 
         If one instance of the block runs all layers, their steps go through it one by one.
 
+        beside
+            Another text's, in whose instances of the block this text's rows are, too.
         options
             Options of the block's own :meth:`attention`.
         """
         together = self.together(cast(P, design.parameters), config)
         found: list[RtlAttention] = []
         for layer in range(config.layers):
-            first = found[0] if together and found else None
+            first = found[0] if together and found else beside[layer] if beside else None
             of = submit(0 if together else layer)
             run = LayerRun(design, layer, timing, check, of, quantised, first)
             found.append(self.attention(run, rows, **options))

@@ -177,8 +177,9 @@ class Speaker:
                 part.close()
             self._open.close()
 
-    def _rtl(self, workers: Workers) -> Sequence[RtlAttention]:
-        """Attention of each layer by RTL, of one sequence; empty without a block."""
+    def _rtl(self, workers: Workers, beside: Sequence[RtlAttention] = ()) -> Sequence[RtlAttention]:
+        """Attention of each layer by RTL, of one sequence, in blocks of another one `beside` it if
+        there is one; empty without a block."""
         request = self.request
         if self._attention is None:
             return []
@@ -190,6 +191,7 @@ class Speaker:
             request.check != "none",
             workers.of_layer,
             self._quantised,
+            beside,
             **request.options,
         )
 

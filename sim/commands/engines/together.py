@@ -60,18 +60,19 @@ class Layer:
 
     def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """As of one text, of one token for each: [heads, text, d]."""
-        rows = [
-            attention.step(q[:, n], k[:, n], v[:, n])
-            for n, attention in enumerate(self._attentions)
-        ]
-        return np.stack(rows, axis=1)
+        first, *others = self._attentions
+        if isinstance(first, RtlAttention):
+            return first.steps_of([of for of in others if isinstance(of, RtlAttention)], q, k, v)
+        texts = enumerate(self._attentions)
+        return np.stack([of.step(q[:, n], k[:, n], v[:, n]) for n, of in texts], axis=1)
 
 
 class Together(Speaker):
     """A :class:`Speaker` of several texts.
 
-    Each text has a separate block for attention; products of all are by one block a layer. Prompts
-    are read one after another, then each step makes a token of every text that has not ended.
+    Each text has a separate block for attention, but where the block's contexts hold several texts;
+    products of all are by one block a layer. Prompts are read one after another, then each step
+    makes a token of every text that has not ended.
 
     :raises ParameterError: as a Speaker, or if attention and products share a block's memory.
     """
@@ -97,8 +98,12 @@ class Together(Speaker):
         """
         workers = Workers(self.request.at_once)
         parts = self._parts(workers)
-        others = [self._rtl(workers) for _ in self.prompts[1:]]
-        rtl = [parts.rtl, *others] if parts.rtl else []
+        rtl = [parts.rtl] if parts.rtl else []
+        if self._attention is not None:
+            shared = self._attention.texts(self.parameters[self.request.attention])
+            for number in range(1, len(self.prompts)):
+                place = number % shared
+                rtl.append(self._rtl(workers, rtl[number - place] if place else ()))
         texts = [
             Text(prompt, rtl[number] if rtl else self.dense.dense())
             for number, prompt in enumerate(self.prompts)

@@ -13,7 +13,8 @@ from sim.commands.arguments import count
 from sim.drivers.run import load_trace
 from sim.studies.topick.measured import SIZES, Measured, summary, text
 from sim.studies.topick.page import FEWER, NAME, study
-from sim.studies.topick.rtl import Core, Traces, core
+from sim.studies.topick.rtl import Core, Traces, core, length_of
+from sim.studies.topick.together import measure_together, summary_together
 
 TOKENS = 64, 125, 250, 500, 1000
 LANES_PER_HEAD = 1, 4, 16
@@ -96,10 +97,21 @@ def pruning_command(arguments) -> int:
             measured.append(made)
             if not arguments.json:
                 print(summary(made), flush=True)
+    together = []
+    if arguments.beside:
+        print("several texts …", file=sys.stderr, flush=True)
+        beside = [load_trace(path) for path in arguments.beside]
+        # Where all texts have as many tokens.
+        tokens = [n for n in arguments.tokens if n <= min(map(length_of, beside))]
+        sizes = tokens, arguments.threshold, arguments.memory
+        for each in measure_together(traces, beside, *sizes):
+            together.append(each)
+            if not arguments.json:
+                print(summary_together(each), flush=True)
     if arguments.json:
         print(text(measured), end="")
     if arguments.output:
-        print(study(measured).write(arguments.output), file=sys.stderr)
+        print(study(measured, together).write(arguments.output), file=sys.stderr)
     return 0
 
 
@@ -130,6 +142,15 @@ def register(commands) -> None:
         metavar="FILE",
         help="a trace for the numbers of tokens that the first does not have, of the same layers"
         " and heads; python -m golden trace --tokens 1024 writes one",
+    )
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="traces of other texts, of the same layers and heads, whose sequences are contexts of"
+        " one core together with the first's; compiles two more cores",
     )
     parser.add_argument(
         "--tokens",

@@ -10,6 +10,7 @@ from golden.studies.study import CLOSE, Claim, Picture, Study, Table, Verdict
 from sim.studies.topick.energy import energy_claims, energy_table, kept_parts
 from sim.studies.topick.measured import BITS, Measured, Pair, Results, text
 from sim.studies.topick.paper import paper_claims
+from sim.studies.topick.together import Together, lines, together_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,13 +29,16 @@ class SpeedStudy(Study):
     """The study, whose JSON has a measurement in each line."""
 
     measured: Sequence[Measured] = ()
+    together: Sequence[Together] = ()
 
     def json(self) -> str:
-        return json.dumps(self.content())[:-1] + f', "measured": {text(self.measured).rstrip()}}}\n'
+        content = json.dumps(self.content())[:-1]
+        rows = f'"measured": {text(self.measured).rstrip()}, "together": {lines(self.together)}'
+        return f"{content}, {rows}}}\n"
 
 
-def study(measured: Sequence[Measured]) -> SpeedStudy:
-    """The study of measurements."""
+def study(measured: Sequence[Measured], together: Sequence[Together] = ()) -> SpeedStudy:
+    """The study of measurements, and of several texts at once."""
     r = Results(measured)
     first = measured[0]
     pairs = {threshold: ends(r, threshold) for threshold in PAPER_SPEEDUP}
@@ -55,10 +59,12 @@ def study(measured: Sequence[Measured]) -> SpeedStudy:
         " core with `pruning=False`, which reads every chunk of K and V in order. Each speed-up is"
         " the baseline's cycles, of as many lanes, divided by the core's, summed over the"
         " layers. `python -m sim pruning -o FOLDER --longer FILE` writes this page; the longer"
-        " trace is written by `python -m golden trace --tokens 1024 -o FILE`.",
+        " trace is written by `python -m golden trace --tokens 1024 -o FILE`, traces of other"
+        " texts for `--beside FILE …` by `python -m golden trace --text NAME -o FILE`.",
         [*claims(r), *energy_claims(pairs, parts), *paper_claims()],
         [
             speed_table(r),
+            *([together_table(together)] if together else []),
             steps_table(r),
             slots_table(r),
             traffic_table(r),
@@ -66,6 +72,7 @@ def study(measured: Sequence[Measured]) -> SpeedStudy:
         ],
         [Picture(NAME, "speed-up against the number of tokens", lambda: picture(r))],
         measured=measured,
+        together=together,
     )
 
 

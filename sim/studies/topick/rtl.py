@@ -1,6 +1,7 @@
 """Token-Picker's core in compiled RTL, job by job."""
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from hw.topick.core_parameters import TopickCoreParameters
 from sim.core.design import generate
 from sim.core.memory import MemoryTiming, timings_of
 from sim.core.stalls import PATTERNS
+from sim.core.stimulus import Outcome
 from sim.core.tools import ToolError
 from sim.drivers.harness.runner import Harness
 from sim.studies.topick.measured import JobRun
@@ -55,16 +57,16 @@ def joined(trace: Trace) -> Trace:
     return Trace(q=q, k=k, v=v, scale=float(trace.scale / np.sqrt(2)))
 
 
-def stimulus_of(p: TopickCoreParameters, job: Job, threshold: float) -> CoreStimulus:
-    """The job's last token, the other ones in the memories."""
-    tokens = job.k.shape[1]
-    jobs = Jobs(p, (job.k[:, :-1], job.v[:, :-1]))
-    heads = [
-        coded_head(p.lane, q, float(c), threshold, tokens)
-        for q, c in zip(job.q, job.c, strict=True)
-    ]
-    jobs.add(heads, job.k[:, -1], job.v[:, -1])
-    made = jobs.stimulus([])
+def stimulus_of(p: TopickCoreParameters, jobs: Sequence[Job], threshold: float) -> CoreStimulus:
+    """The jobs' last tokens, each of a context, the other ones in the memories."""
+    added = Jobs(p, *((job.k[:, :-1], job.v[:, :-1]) for job in jobs))
+    for context, job in enumerate(jobs):
+        heads = [
+            coded_head(p.lane, q, float(c), threshold, job.k.shape[1])
+            for q, c in zip(job.q, job.c, strict=True)
+        ]
+        added.add(heads, job.k[:, -1], job.v[:, -1], context=context)
+    made = added.stimulus([])
     assert isinstance(made, CoreStimulus)
     return made
 
@@ -85,16 +87,9 @@ class Core:
         :raises ToolError: if an output is wrong.
         """
         p = self.parameters
-        stimulus = stimulus_of(p, job, threshold)
-        self._harness.reset()
-        timing = timings_of(stimulus.memories, MemoryTiming((memory, memory)))
-        outcome = self._harness.run(stimulus, PATTERNS["none"], 1, timing)
+        stimulus = stimulus_of(p, [job], threshold)
+        outcome = self._outcome(stimulus, memory)
         layouts = self._design.outputs
-        wrong = outcome.failure or testbench.compare(
-            stimulus, outcome.outputs, layouts, outcome.cycles_of
-        )
-        if wrong:
-            raise ToolError(f"{job.k.shape[1]} tokens, {p.lanes_per_head} lanes a head: {wrong}")
         _, (decided,) = decisions_of(stimulus, outcome.outputs, layouts, outcome.cycles_of)
         read = np.stack([made.read for made in decided])
         memories = [outcome.memories[f"memory__{lane}"] for lane in range(p.lanes)]
@@ -109,6 +104,30 @@ class Core:
             keys=keys_of(p, read, len(job.q) // len(job.k)),
             **self._modelled(job, threshold, memory),
         )
+
+    def together(self, jobs: Sequence[Job], threshold: float, memory: int) -> tuple[int, list[int]]:
+        """Cycles of jobs of as many contexts, offered at once, and chunks that each lane reads.
+
+        :raises ToolError: if an output is wrong.
+        """
+        outcome = self._outcome(stimulus_of(self.parameters, jobs, threshold), memory)
+        lanes = range(self.parameters.lanes)
+        return outcome.cycles, [outcome.memories[f"memory__{lane}"].rows_read for lane in lanes]
+
+    def _outcome(self, stimulus: CoreStimulus, memory: int) -> Outcome:
+        """A run from reset, whose outputs are checked."""
+        p = self.parameters
+        self._harness.reset()
+        timing = timings_of(stimulus.memories, MemoryTiming((memory, memory)))
+        outcome = self._harness.run(stimulus, PATTERNS["none"], 1, timing)
+        layouts = self._design.outputs
+        wrong = outcome.failure or testbench.compare(
+            stimulus, outcome.outputs, layouts, outcome.cycles_of
+        )
+        if wrong:
+            tokens = stimulus.work[0][0].head.tokens
+            raise ToolError(f"{tokens} tokens, {p.lanes_per_head} lanes a head: {wrong}")
+        return outcome
 
     def _modelled(self, job: Job, threshold: float, memory: int) -> dict:
         p = self.parameters
@@ -163,7 +182,7 @@ class Traces:
                 f" {_shape(trace)}, not {_shape(longer)}"
             )
         self._jobs: dict[tuple[int, bool], list[Job]] = {}
-        self.longest = max(map(_length, self._all))
+        self.longest = max(map(length_of, self._all))
 
     def source(self, tokens: int) -> str:
         """Model, layers and text of jobs of that number of tokens."""
@@ -173,7 +192,7 @@ class Traces:
         return ", ".join(str(part) for part in parts if part) or "a trace without a name"
 
     def _of(self, tokens: int) -> Trace:
-        return next(trace for trace in self._all if _length(trace) >= tokens)
+        return next(trace for trace in self._all if length_of(trace) >= tokens)
 
     def jobs(self, tokens: int, *, doubled: bool) -> list[Job]:
         """A job of each layer; `doubled` in d."""
@@ -185,7 +204,7 @@ class Traces:
         return self._jobs[tokens, doubled]
 
 
-def _length(trace: Trace) -> int:
+def length_of(trace: Trace) -> int:
     assert trace.q is not None
     return trace.q.shape[2]
 

@@ -20,23 +20,22 @@ TO_DECISION, TO_RESULT = 5, 8
 class LaneControl:
     """A lane with its order of tokens, generator and memory port.
 
+    decided
+        Its last decisions.
     whole
         It takes whole rows from its buffer, for a block of a prompt.
+    writing
+        A new row's chunk is written in this cycle.
     """
 
-    def __init__(
-        self,
-        p: TopickCoreParameters,
-        memory: MemorySchedule,
-        decided: list[Decided],
-        whole: bool = False,
-    ):
-        self._whole, self.rows = whole, RowControl(memory, p.lane.chunks)
-        self._memory, self._decided = memory, decided
+    def __init__(self, p: TopickCoreParameters, memory: MemorySchedule):
+        self.whole = self.writing = False
+        self.rows = RowControl(memory, p.lane.chunks)
+        self._memory = memory
+        self.decided: list[Decided] = []
         rows = p.buffer_tokens // p.lanes_per_head
         self._buffer = BufferControl(memory, rows, p.lanes_per_head) if rows else None
         self._chunks, self._entries, self._pruning = p.lane.chunks, p.entries, p.pruning
-        self._last = 0 if whole else self._chunks - 1
         # Requests.
         self._waiting: deque[int] = deque()  # tokens
         self._chunk = 0  # of the baseline's next request
@@ -67,6 +66,11 @@ class LaneControl:
         self.kept = 0
         self.kept_waiting = 0
 
+    @property
+    def _last(self) -> int:
+        """Number of the last chunk of a key or value."""
+        return 0 if self.whole else self._chunks - 1
+
     def start(self, order: list[int]) -> None:
         self._waiting.extend(order)
         self.undecided = len(order)
@@ -92,12 +96,15 @@ class LaneControl:
             The buffer forgets the chunks of K, of V.
         """
         self.rows.step(cycle)
-        if self._buffer is None and self._offered is None and not self._whole:
+        if self._buffer is None and self._offered is None and not self.whole:
             self._offered = self._memory.response(cycle)
         stored, ended = self._report(cycle, head, denominator)
         passed, ends = self._take(head, denominator, taken)
         room, sent = True, self._sent
-        if self._whole:
+        if self.writing:
+            self._memory.number += 1
+            room = sent is None
+        elif self.whole:
             room = sent is None or self._offered is None
             if self._offered is None:
                 self._offered = sent
@@ -162,8 +169,8 @@ class LaneControl:
         else:
             new = head.limb[chunk][token], head.units[chunk][token]
             denominator.change(cycle, new, None)
-        if not self._whole:
-            self._decided.append((head.number, token, chunk, keeps))
+        if not self.whole:
+            self.decided.append((head.number, token, chunk, keeps))
         if keeps:
             self.kept += 1
         return ((head, token) if keeps else None), last
@@ -172,7 +179,7 @@ class LaneControl:
         """The lane's request at the port, which takes it if there is `room`."""
         asked = self._asked
         if not self._pruning:
-            if self._waiting:
+            if self._waiting and room:
                 asked = (0, self._waiting[0], self._chunk)
                 self._chunk = (self._chunk + 1) % self._chunks
                 if not self._chunk:
@@ -213,7 +220,7 @@ class LaneControl:
         requested = self._value is not None and port_is_free
         last = self._value_chunk == self._last
         value_free = self._value is None or (port_is_free and last)
-        none = self._pruning and not self._whole
+        none = self._pruning and not self.whole
         none = none and self._power is not None and self._power[0].skipped[self._power[1]]
         power_free = self._power is None or value_free or none
         minus_free = self._minus is None or power_free

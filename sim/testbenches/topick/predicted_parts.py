@@ -30,6 +30,7 @@ class HeadWork:
     k: np.ndarray
     v: np.ndarray
     whole: bool = False
+    context: int = 0
 
 
 class MemorySchedule:

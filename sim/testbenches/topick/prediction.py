@@ -45,97 +45,164 @@ class CorePrediction:
     """Continued from one call of :meth:`run` to the next, as a core in a session is."""
 
     def __init__(self, parameters: TopickCoreParameters, timing: MemoryTiming):
-        self._p, self._sizes = parameters, sizes_of(parameters.lane)
-        self._memories = [MemorySchedule(timing) for _ in range(parameters.lanes)]
+        self._p = p = parameters
+        self._lanes = [LaneControl(p, MemorySchedule(timing)) for _ in range(p.lanes)]
+        size = p.lanes_per_head
+        self._groups = [GroupControl(p, self._lanes[n : n + size]) for n in range(0, p.lanes, size)]
         self._cycle = 0
-        self._ready = 0  # cycle in which the core takes the next job
-        self._granted = parameters.groups - 1  # group of the last sums
+        self._granted = p.groups - 1  # group of the last sums
+        self._leaving: HeadNumbers | None = None  # whose sums are in the arbiter's register
+        self._left = [0] * p.contexts  # heads whose sums have not left
+        self._commands = CommandControl(p)
 
     def run(self, jobs: Sequence[Sequence[HeadWork]]) -> Prediction:
         """Jobs that are offered from the present cycle on."""
         found = Prediction([[] for _ in range(self._p.lanes)])
+        for lane, decided in zip(self._lanes, found.decided, strict=True):
+            lane.decided = decided
+        offered = deque(jobs)
+        left = sum(map(len, jobs)) + sum(not job for job in jobs)  # outputs
         begin = last = self._cycle
-        for job in jobs:
-            cycle = max(begin, self._ready)
-            if job:
-                last = self._job(job, cycle, found)
-                self._ready = last + 2
-            else:  # refused
-                last = cycle + 1
-                self._ready = last + 1
-                found.decided[0].append((0, 0, 0, False))
+        while left:
+            done = self._step(offered, found)
+            left -= done
+            if done:
+                last = self._cycle - 1
         found.cycles = last + 1 - begin
-        self._cycle = last + 1
         return found
 
     def wait(self, cycles: int) -> None:
         """Pass cycles in which nothing is offered."""
-        self._cycle += cycles
+        for _ in range(cycles):
+            self._step(deque(), Prediction([[] for _ in self._lanes]))
 
-    def _job(self, job: Sequence[HeadWork], cycle: int, found: Prediction) -> int:
-        """From the cycle in which a job is accepted to the cycle of its last sums."""
+    def _step(self, offered: deque, found: Prediction) -> int:
+        """A cycle; how many heads' sums are taken, or refused jobs reported."""
+        cycle, groups, commands, done = self._cycle, self._groups, self._commands, 0
+        # One of the groups' sums is taken, the next one's after the last, and leaves a cycle later.
+        offers = [n for n, group in enumerate(groups) if group.offers()]
+        leaves, chosen, self._leaving = self._leaving, -1, None
+        if offers:
+            chosen = min(offers, key=lambda n: (n <= self._granted, n))
+            self._granted, self._leaving = chosen, groups[chosen].leaving[0]
+        sent = commands.send(cycle, groups)
+        for number in commands.writes(cycle):
+            self._lanes[number].writing = True
+        for number, group in enumerate(groups):
+            group.step(cycle, number == chosen, commands.waits(cycle))
+        for lane in self._lanes:
+            lane.writing = False
+        if sent is not None:
+            head, to = sent
+            to.queries.append(head)
+        if commands.step(cycle, offered, self._left, groups):
+            self._lanes[0].decided.append((0, 0, 0, False))
+            done += 1
+        if leaves is not None:
+            found.heads.append(leaves.number)
+            self._left[leaves.work.context] -= 1
+            done += 1
+        self._cycle += 1
+        return done
+
+
+class CommandControl:
+    """One command after another: its kv heads are counted, its rows stored, its queries sent."""
+
+    def __init__(self, p: TopickCoreParameters):
+        self._p, self._sizes = p, sizes_of(p.lane)
+        self._job: Sequence[HeadWork] | None = None  # none: idle; without heads: refused
+        self._counted = 0  # cycle from which its number of kv heads is known
+        self._known: int | None = None  # cycle from which its queries are taken
+        self._queries: deque[HeadNumbers] = deque()
+        self._sending = 0  # cycle in which the next query has its margins
+        self._stored = 0  # cycle from which its rows are in memory
+        self._wait = 1  # cycles from a query to its margins
+
+    def writes(self, cycle: int) -> list[int]:
+        """The lane, if any, in whose memory the store writes."""
+        p, job = self._p, self._job
+        if not job or self._known is None:
+            return []
+        each = 2 * (job[-1].kv_head + 1) * p.lane.chunks
+        token, number = divmod(cycle - self._known, each + 3)
+        number -= 2
+        token += job[0].head.tokens - 1
+        if not 0 <= number < each or token >= job[-1].head.tokens:
+            return []
+        group = p.group_of(number // (2 * p.lane.chunks), job[0].context)
+        return [group * p.lanes_per_head + token % p.lanes_per_head]
+
+    def waits(self, cycle: int) -> int | None:
+        """The context whose heads may not begin, because its new rows are being stored."""
+        storing = self._job and self._known is not None and cycle < self._stored
+        return self._job[0].context if storing and self._job else None
+
+    def send(
+        self, cycle: int, groups: "list[GroupControl]"
+    ) -> "tuple[HeadNumbers, GroupControl] | None":
+        """A query, and the group whose queue takes it."""
         p = self._p
-        kv_heads, whole = job[-1].kv_head + 1, job[0].whole
-        # The kv heads are counted; the store writes a chunk a cycle, one new token after another.
-        cycle += 2 + kv_heads
-        new = range(job[0].head.tokens - 1, job[-1].head.tokens)
-        writes = 2 * kv_heads * p.lane.chunks
-        for head in range(kv_heads):
-            for token in new:
-                lane = head % p.groups * p.lanes_per_head + token % p.lanes_per_head
-                self._memories[lane].number += 2 * p.lane.chunks
-        stored = cycle + (writes + 3) * len(new)
-        heads = [HeadNumbers(work, self._sizes, p) for work in job]
-        size = p.lanes_per_head
-        groups = [
-            GroupControl(p, self._memories[n : n + size], found.decided[n : n + size], job)
-            for n in range(0, p.lanes, size)
-        ]
-        queries = deque(heads)
-        wait = (
-            MARGIN_STAGES + 1 if p.pruning and not whole else 1
-        )  # cycles from a query to its margins
-        sending = cycle + wait
-        left, leaving = len(job), -1
-        while True:
-            if leaving >= 0:
-                found.heads.append(leaving)
-                left -= 1
-                if not left:
-                    return cycle
-            # One of the groups' sums is taken, the next one's after the last.
-            offers = [n for n, group in enumerate(groups) if group.offers()]
-            chosen, leaving = -1, -1
-            if offers:
-                chosen = min(offers, key=lambda n: (n <= self._granted, n))
-                self._granted, leaving = chosen, groups[chosen].leaving[0].number
-            sent = None
-            if queries and cycle >= sending:
-                to = groups[queries[0].work.kv_head % p.groups]
-                if len(to.queries) < p.queries:
-                    sent, sending = to, cycle + 1 + wait
-            for number, group in enumerate(groups):
-                group.step(cycle, number == chosen, cycle >= stored)
-            if sent is not None:
-                sent.queries.append(queries.popleft())
-            cycle += 1
+        if self._known is None or not self._queries or cycle < self._sending:
+            return None
+        work = self._queries[0].work
+        to = groups[p.group_of(work.kv_head, work.context)]
+        if len(to.queries) >= p.queries:
+            return None
+        self._sending = cycle + 1 + self._wait
+        return self._queries.popleft(), to
+
+    def step(
+        self, cycle: int, offered: deque, left: list[int], groups: "list[GroupControl]"
+    ) -> bool:
+        """A cycle; whether a refused command is reported."""
+        p, job = self._p, self._job
+        if job is None:
+            if offered:
+                self._accept(cycle, offered.popleft(), groups)
+            return False
+        if not job:
+            if any(left):
+                return False
+            self._job = None
+            return True
+        context = job[0].context
+        if self._known is None:
+            if cycle >= self._counted and not left[context]:
+                left[context] = len(job)
+                new = job[-1].head.tokens - job[0].head.tokens + 1
+                self._known = cycle + 1
+                self._sending = self._known + self._wait
+                writes = 2 * (job[-1].kv_head + 1) * p.lane.chunks
+                self._stored = self._known + (writes + 3) * new
+        elif cycle >= self._stored:
+            # A query that is sent in this cycle counts from the next one on.
+            sent = not self._queries and self._sending <= cycle + self._wait
+            if sent if p.contexts > 1 else not left[context]:
+                self._job = None
+        return False
+
+    def _accept(self, cycle: int, job: Sequence[HeadWork], groups: "list[GroupControl]") -> None:
+        self._job, self._known = job, None
+        if not job:
+            return
+        p, whole = self._p, job[0].whole
+        self._counted = cycle + 1 + job[-1].kv_head + 1
+        self._queries = deque(HeadNumbers(work, self._sizes, p) for work in job)
+        self._wait = MARGIN_STAGES + 1 if p.pruning and not whole else 1
+        if p.contexts == 1:
+            for group in groups:
+                group.begin(job)
 
 
 class GroupControl:
     """The lanes of a head."""
 
-    def __init__(
-        self,
-        p: TopickCoreParameters,
-        memories: list[MemorySchedule],
-        decided: list,
-        job: Sequence[HeadWork],
-    ):
+    def __init__(self, p: TopickCoreParameters, lanes: Sequence[LaneControl]):
         self._p, self._sizes = p, sizes_of(p.lane)
-        self._whole, self._tokens = job[0].whole, job[-1].head.tokens
+        self._whole, self._tokens = False, 0
         self._filled = -1  # the kv head whose rows are in the buffers
-        pairs = zip(memories, decided, strict=True)
-        self._lanes = [LaneControl(p, *of, self._whole) for of in pairs]
+        self._lanes = lanes
         self._denominator = LateDenominator(self._sizes, p.dag.latency)
         self.queries: deque[HeadNumbers] = deque()
         self.leaving: deque[HeadNumbers] = deque()  # heads whose sums have not left
@@ -147,18 +214,26 @@ class GroupControl:
         self._key_head = self._value_head = -1  # kv heads of which chunks are buffered
         self._turn, self._joined = 0, False  # the lane whose sums are added next; all are added
 
+    def begin(self, job: Sequence[HeadWork]) -> None:
+        """A job of a core of one context, after all others: no row is buffered."""
+        self._whole, self._tokens = job[0].whole, job[-1].head.tokens
+        self._filled = self._key_head = self._value_head = -1
+        for lane in self._lanes:
+            lane.whole = self._whole
+
     def offers(self) -> bool:
         return self._joined and bool(self.leaving)
 
-    def step(self, cycle: int, granted: bool, stored: bool) -> None:
+    def step(self, cycle: int, granted: bool, waits: int | None) -> None:
         """A cycle.
 
         granted
             The head's sums leave.
-        stored
-            Heads may begin.
+        waits
+            Context whose heads may not begin.
         """
         p, lanes = self._p, self._lanes
+        stored = bool(self.queries) and self.queries[0].work.context != waits
         loading = stored and self._whole and self._can_load()
         starting = stored and self._scored is None and self._can_start()
         handing = (

@@ -19,13 +19,8 @@ from hw.topick.core_parameters import TopickCoreParameters
 from sim.core import payload
 from sim.core.stimulus import Mismatch, Stimulus
 from sim.testbenches.jobs import JobsTestbench
-from sim.testbenches.topick.core_jobs import (
-    CoreStimulus,
-    Jobs,
-    first_transactions,
-    random_jobs,
-    real_jobs,
-)
+from sim.testbenches.topick.core_jobs import CoreStimulus, Jobs, first_transactions
+from sim.testbenches.topick.core_random import random_jobs, real_jobs
 from sim.testbenches.topick.predicted_parts import HeadWork
 from sim.testbenches.topick.prediction import Prediction
 
@@ -167,6 +162,8 @@ def _decided(
         return wrong("token", "each token once", str(np.sort(tokens).tolist()))
     if beats["error"].any():
         return wrong("error", 0, 1)
+    if "context" in beats and (beats["context"] != head.context).any():
+        return wrong("context", head.context, str(beats["context"].tolist()))
     if (beats["last"] != (np.arange(rows) == rows - 1)).any():
         return wrong("last", rows - 1, str(np.flatnonzero(beats["last"]).tolist()))
     decisions.read[tokens] = beats["chunk"] + 1
@@ -189,30 +186,36 @@ def mismatches(
     layouts: dict,
     cycles_of: dict,
 ) -> list[Mismatch]:
-    """Tokens pruned wrongly, and sums that do not follow from the core's decisions."""
+    """Tokens pruned wrongly, and sums that do not follow from the core's decisions.
+
+    The sums of a context's jobs come in their order; between them may be other contexts' sums.
+    """
     jobs = stimulus.jobs
     work = stimulus.work
     beats, cycles = payload.unpack(layouts["o"], got["o"]), cycles_of["o"]
     p = jobs.parameters
     found: list[Mismatch] = []
     sums = sums_of(p, beats)
-    at = 0
+    context = beats["context"].astype(int) if p.contexts > 1 else np.zeros(len(sums), int)
+    at = [np.flatnonzero(context == number).tolist()[::-1] for number in range(p.contexts)]
     for first, job, decided in zip(first_transactions(work), work, decisions, strict=False):
-        numbers = beats["head"][at : at + len(job)].astype(int)
-        last = beats["last"][at : at + len(job)]
+        left = at[job[0].context] if job else []
+        mine = [left.pop() for _ in job[: len(left)]]
+        numbers, last = beats["head"][mine].astype(int), beats["last"][mine]
         place = {_label(p, work): number for number, work in enumerate(job)}
-        tokens = beats["token"][at : at + len(job)].astype(int) if p.block > 1 else 0 * numbers
+        tokens = beats["token"][mine].astype(int) if p.block > 1 else 0 * numbers
         labels = list(zip(tokens.tolist(), numbers.tolist(), strict=True))
         if sorted(labels) != sorted(place):
-            found.append(Mismatch("o", at, at, "head", "each head once", str(labels)))
+            beat = mine[0] if mine else len(sums)
+            found.append(Mismatch("o", first, beat, "head", "each head once", str(labels)))
             return found
         if (last != (np.arange(len(job)) == len(job) - 1)).any():
-            found.append(Mismatch("o", at, at, "last", len(job) - 1, str(np.flatnonzero(last))))
-        for beat, label in enumerate(labels, at):
+            what = len(job) - 1, str(np.flatnonzero(last))
+            found.append(Mismatch("o", first, mine[0], "last", *what))
+        for beat, label in zip(mine, labels, strict=True):
             number = place[label]
             head, made = job[number], decided[number]
             found += _head(jobs, head, made, sums[beat], first + number, beat, int(cycles[beat]))
-        at += len(job)
     return found
 
 

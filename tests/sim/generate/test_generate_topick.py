@@ -62,6 +62,28 @@ def test_without_pruning_it_is_dense_attention_on_twelve_bits(generated, tmp_pat
     assert result["bits_compared"] == 3 * 4 * steps * (8 * 25 + 13 + 2 + 1)
 
 
+def test_texts_in_contexts_of_a_core(generated):
+    """Each is as alone where nothing is pruned; their steps overlap; fewer contexts than texts."""
+    prompts, alone = ("the a the", "a", "the the"), []
+    options = "--threshold 0 --memory latency=20"
+    for prompt in prompts:
+        alone.append(result_of(generated, f"{options} --prompt '{prompt}'"))
+    others = " ".join(f"--prompt '{prompt}'" for prompt in prompts)
+    found = [result_of(generated, f"{options} --set contexts={n} {others}") for n in (1, 2, 3)]
+    apart = found[0]
+    read = sum(one["bytes"]["kv_read"] for one in alone)
+    assert apart["bytes"]["kv_read"] == read
+    for result in found:
+        assert result["tokens"] == [one["tokens"] for one in alone]
+        assert result["cycles_of_prompts"] == apart["cycles_of_prompts"]
+        assert result["bytes"] == apart["bytes"]
+        assert result["bits_compared"] >= apart["bits_compared"]  # o and reports with contexts
+    steps = [result["cycles_of_steps"] for result in found]
+    assert sum(steps[0]) == sum(one["cycles"] for one in alone) - sum(apart["cycles_of_prompts"])
+    for apart_cycles, two, three in zip(*steps, strict=True):
+        assert three < two < apart_cycles
+
+
 def test_a_prompt_in_blocks_is_dense_attention_that_reads_once(generated, tmp_path):
     path = tmp_path / "run.npz"
     options = f"--set block=5 --threshold 0 --memory latency=1..9,order=any --trace-out {path}"
