@@ -198,7 +198,8 @@ class LadSystem(Component[LadSystemParameters]):
         p = self.parameters
         most = 2 * p.tile.kv_heads if name == "kv" else p.tile.heads
         remaining = Signal(range(max(p.heads, 2 * p.kv_heads) + 1), name=f"{name}_remaining")
-        index = Signal(range(max(2, p.tile.heads) + 1), name=f"{name}_index")  # among `size` rows
+        # Among `size` rows: two of a kv head, or as many as a kv head has query heads.
+        index = Signal(range(2 if name == "kv" else max(2, most)), name=f"{name}_index")
         turn = Signal(p.tile_index, name=f"{name}_tile")
         ready = Signal(name=f"{name}_ready")
         m.d.comb += rows.ready.eq((remaining != 0) & ready)
@@ -300,8 +301,9 @@ class LadSystem(Component[LadSystemParameters]):
     def _heads(self, m: Module, name: str, tile: int, group, begin, accepted) -> Signal:
         """Number of the head whose beat a tile offers; the numbers come in ascending order."""
         p = self.parameters
-        head = Signal(range(p.heads * (p.tiles + 1) + 1), name=f"{name}_head")
-        index = Signal(range(p.tile.heads + 1), name=f"{name}_index")  # among a kv head's
+        # After a tile's last head comes a number that no beat has, so it may wrap around.
+        head = Signal(p.head_index, name=f"{name}_head")
+        index = Signal(range(max(2, p.tile.heads)), name=f"{name}_index")  # of a kv head
         with m.If(begin):
             m.d.sync += [head.eq(tile * group), index.eq(0)]
         with m.Elif(accepted):

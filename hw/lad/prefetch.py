@@ -42,7 +42,9 @@ class Prefetch(Component[LadTileParameters]):
             "busy": wire_out(1),
             "request": stream_out(p.block_memory.read_layout),
             "response": stream_in(p.block_memory.response_layout),
-            "lookup": wire_in(1, "Look for `head` and `position`."),
+            "lookup": wire_in(
+                1, "Look for `head` and `position`; not while `busy`, nor in the cycle after."
+            ),
             "head": wire_in(p.head_index),
             "position": wire_in(p.position),
             "taken": wire_in(1, "The rows of a hit are taken, and not looked up again."),
@@ -184,7 +186,6 @@ class Prefetch(Component[LadTileParameters]):
         p = self.parameters
         front = Signal(range(p.prefetch + 1))
         after = Signal.like(front)  # the front of the next cycle, whose tag and rows are read now
-        read = Signal()  # the tag at the front has been read
         valid = Signal()
         tag = Signal(tag_layout)
         below = Signal()
@@ -195,25 +196,26 @@ class Prefetch(Component[LadTileParameters]):
             tags.addr.eq(after),
             *(port.addr.eq(after) for port in rows.values()),
             tag.eq(tags.data),
-            valid.eq(read & (front != used)),
+            valid.eq(front != used),
             wanted.position.eq(self.position),
             wanted.head.eq(self.head),
             below.eq(valid & (tag.as_value() < wanted.as_value())),
             # A lookup that finds the memory's end is answered at once: not here, so requested as
             # usual.
-            self.known.eq(~below & (read | (front == used))),
+            self.known.eq(~below),
             self.hit.eq(valid & (tag.as_value() == wanted.as_value())),
             self.k.eq(rows[Kind.KEY].data),
             self.v.eq(rows[Kind.VALUE].data),
         ]
-        m.d.sync += [front.eq(after), read.eq(1)]
-        # Lookups start with the first tag again after each prefetch.
-        with m.If(self.empty | self.busy):
-            m.d.sync += [front.eq(0), read.eq(0)]
+        m.d.sync += front.eq(after)
+        # Lookups start with the first tag again. It is read while rows are on their way, in which
+        # nothing is looked up.
+        with m.If(self.empty):
+            m.d.sync += front.eq(0)
 
 
 def prefetch_layout(p: LadTileParameters) -> data.StructLayout:
-    """A head of the step to come, whose last step had ``n`` positions: rows of at most ``most``."""
+    """A head of the step to come: rows of at most ``most`` of its first ``n`` positions."""
     return data.StructLayout(
         {
             "head": p.head_index,

@@ -284,12 +284,13 @@ class Scheduler(Component[SchedulerParameters]):
         with m.If(reported & ended.last):
             m.d.sync += busy.bit_select(ended.context, 1).eq(0)
         m.d.comb += [
-            lengths.write.valid.eq(reported),
+            # The voting engine counts slots, too; its report has the length after the eviction, and
+            # remains as it is until it is accepted.
+            lengths.write.valid.eq(self.vote_report.valid),
             lengths.write.context.eq(ended.context),
-            # The voting engine counts slots, too; its report has the length after the eviction.
             lengths.write.word.eq(ended.length),
         ]
-        self._look_up(m, rows, sequence, joining, length, context)
+        self._look_up(m, rows, sequence, length, context)
         if p.moved:
             # A refused command's report reads the length of its place.
             self._move(m, rows, lengths, busy | sequence.error.replicate(p.contexts))
@@ -353,9 +354,7 @@ class Scheduler(Component[SchedulerParameters]):
             m.d.comb += report.payload.eq(voted.payload)
         return vote_report.valid & vote_report.ready
 
-    def _look_up(
-        self, m: Module, rows: RowMap, sequence: StepSequence, joining, length, context
-    ) -> None:
+    def _look_up(self, m: Module, rows: RowMap, sequence: StepSequence, length, context) -> None:
         """Slots of the new token and of the reader's requests become rows.
 
         The map's tag is | new row | the reader's tag |.
@@ -364,10 +363,9 @@ class Scheduler(Component[SchedulerParameters]):
         lookup, run, bits = self.lookup, self.run, p.map.slot_bits
         region = context[: p.map.context_bits]  # above the kv head
         # The new token's rows go before the reader's, which cannot read what is not written yet.
-        # One lookup port serves both, as rows to store are two per kv head.
-        new = stream.Signature(p.map.address_layout).create()
-        join(m, [sequence.store], [new], ~joining.any())
-        storing = merge(m, new, lookup, rows.i)
+        # One lookup port serves both, as rows to store are two per kv head. A row finds its token's
+        # slot: tokens that have none yet offer changes, before which the map looks nothing up.
+        storing = merge(m, sequence.store, lookup, rows.i)
         fork(m, "run", sequence.run, [run, self.use])
         join(m, [rows.o], [self.request])
         store, found, slot_address = sequence.store.payload, rows.o.payload, lookup.payload.address

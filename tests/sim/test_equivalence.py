@@ -20,6 +20,7 @@ from sim.core.yosys import yosys
 #  7  a payload of 3 is changed to 0
 #  8  an output differs only three offers in a row after the count was 3, which it never is
 #  9  the count starts at 1 after a reset and is inverted from then on, seen nowhere but in its sum
+# 10  whether the register is free is computed by other gates
 DESIGN = """\
 module faulty(input clk, input rst, input [3:0] mutsel,
               input i__valid, input [1:0] i__payload, output i__ready,
@@ -28,7 +29,7 @@ module faulty(input clk, input rst, input [3:0] mutsel,
   reg [2:0] history;
   reg poison;
   reg spare;
-  wire free = ~o__valid | o__ready;
+  wire free = mutsel == 10 ? ~o__valid | (o__valid & o__ready) : ~o__valid | o__ready;
   assign i__ready = mutsel == 4 ? ~o__valid : free;
   wire taken = i__valid & i__ready;
   wire [1:0] inverted = {2{mutsel == 3 & count == 2}};
@@ -97,6 +98,14 @@ def test_gates_prove_equivalent_mutants(by_gates, fault):
 @pytest.mark.parametrize("fault", [3, 4, 5, 6, 7])
 def test_gates_never_prove_other_mutants(by_gates, fault):
     assert by_gates.prove(fault, 20) is None
+
+
+def test_a_fault_of_no_gate_is_proved_at_once(by_gates):
+    assert by_gates.prove(15, 0) == "no difference leaves 0 of 9 registers"
+
+
+def test_other_gates_with_the_same_function_are_no_fault(by_gates):
+    assert by_gates.prove(10, 20) == "registers and outputs get the same values, by other gates"
 
 
 def test_a_difference_of_own_registers_alone_is_no_fault(by_gates):

@@ -47,6 +47,10 @@ class SchedulerSpec(Elaboratable):
         storing = internals.signal("sequence.phase_state") == 1  # numbered as the states are named
         m.d.comb += [
             Assert(first | ~joining.any() | storing, "a token without a slot while rows are read"),
+            Assert(
+                first | ~joining.any() | ~internals.signal("store__ready"),
+                "a row is looked up before its token has a slot",
+            ),
             Assume(~dut.vote_report.valid | voting.bit_select(own, 1)),
             *(
                 Assume(~dut.vote_report.valid | ~row.valid | (region != own))
@@ -75,8 +79,10 @@ def test_proof(p):
         ),
         ("error | voted.valid", "error | (voted.valid & ~self.command.valid)"),
         ("free.eq(~(busy >> command.payload.context)[0])", "free.eq(1)"),
+        ("m.If(reported & ended.last)", "m.If(self.vote_report.valid & ended.last)"),
+        ("m.If(reported & ended.last)", "m.If(reported & ended.last & ~ended.evict)"),
     ],
-    ids=["request", "report", "busy"],
+    ids=["request", "report", "busy", "early", "late"],
 )
 def test_faults_are_found(line, instead, request):
     dut = with_fault(scheduler, line, instead).Scheduler(SMALL)

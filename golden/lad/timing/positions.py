@@ -98,28 +98,19 @@ class Ahead:
     def __init__(self) -> None:
         self.tags: list[tuple[int, int]] = []
         self._front = 0
-        self._read = False
 
     def empty(self) -> None:
-        self.tags = []
-        self.rewind()
-
-    def rewind(self) -> None:
-        self._front, self._read = 0, False
-
-    def _below(self, wanted: tuple[int, int]) -> bool:
-        return self._read and self._front < len(self.tags) and self.tags[self._front] < wanted
+        self.tags, self._front = [], 0
 
     def known(self, wanted: tuple[int, int]) -> bool:
-        return not self._below(wanted) and (self._read or self._front == len(self.tags))
+        return not (self._front < len(self.tags) and self.tags[self._front] < wanted)
 
     def hit(self, wanted: tuple[int, int]) -> bool:
-        return self._read and self._front < len(self.tags) and self.tags[self._front] == wanted
+        return self._front < len(self.tags) and self.tags[self._front] == wanted
 
     def tick(self, looked: tuple[int, int] | None, taken: bool) -> None:
         """A cycle in which a position is looked up, or the rows of a hit are taken."""
-        self._front += taken or (looked is not None and self._below(looked))
-        self._read = True
+        self._front += taken or (looked is not None and not self.known(looked))
 
 
 IDLE, ENTRIES, FETCHED = range(3)

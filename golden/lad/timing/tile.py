@@ -168,7 +168,6 @@ class TileTiming:
         prefetching = self.prefetch.busy
         if prefetching:
             self.prefetch.tick(grant == AHEAD, kind if reader == AHEAD else None)
-            self.fetch.ahead.rewind()
         self._sequence(identified, idle and factored, prefetching, q)
         self.linear.tick(cycle)
         written = grant == readers + 2

@@ -1,11 +1,13 @@
 """Sequential equivalence of a design and its mutants on gates: unbounded proofs by ABC.
 
 :mod:`sim.checks.formal.equivalence` defines equivalence. As copies share all gates that a fault
-does not reach, whole cores can be judged. Two methods, in this order:
+does not reach, whole cores can be judged. Three methods, in this order:
 
-1. Both copies have separate registers. Induction over all registers that correspond, or
+1. Outputs and next values of registers are the same functions of registers and inputs, if perhaps
+   by other gates (ABC's ``fraig``).
+2. Both copies have separate registers. Induction over all registers that correspond, or
    are constant (ABC's ``lcorr``), shows that no output differs.
-2. The mutant has its own copies of some registers only, and shares the others, as long as none of
+3. The mutant has its own copies of some registers only, and shares the others, as long as none of
    those would get another value. That this and any other difference of an output never happens
    is a property that ABC proves with an invariant that it finds (property directed reachability,
    ``pdr``). It is tried without copies, then with copies of the registers that the fault can
@@ -29,7 +31,7 @@ from sim.core.tools import ToolError
 NEAR = 1, 2, 3, 5, 8
 """Distances in registers at which a proof is tried, as fewer registers are proved sooner."""
 STEPS = 4
-"""Cycles of the fault's effect that are tried in the second method."""
+"""Cycles of the fault's effect that are tried in the third method."""
 
 
 class GateProver:
@@ -52,6 +54,10 @@ class GateProver:
         copied: frozenset[int] = frozenset()
         for step in range(STEPS):
             graph, wrong, parted = self._pair(number, copied)
+            if not wrong:  # constant: a bit that nothing reads has the fault, for one
+                return f"no difference leaves {len(copied)} of {len(everything)} registers"
+            if not step and corresponds(graph, wrong, seconds / 2, "comb;cone -O 0;fraig"):
+                return "registers and outputs get the same values, by other gates"
             distance = near(graph, wrong, seconds / 30)
             if distance is not None:
                 return (
@@ -179,7 +185,8 @@ def corresponds(graph: Graph, wrong: int, seconds: float, by: str = "lcorr") -> 
     """Whether nothing is left of `wrong` once registers that correspond are merged.
 
     by
-        ABC's commands; with ``scorr`` any nodes that correspond are merged.
+        ABC's commands; with ``scorr`` any nodes that correspond are merged, with ``comb`` and
+        ``fraig`` those that are equal whatever the registers hold.
     """
     written = _abc(graph, wrong, f"{by};write_aiger out", seconds)
     header, _, rest = written.partition(b"\n")

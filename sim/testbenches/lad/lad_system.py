@@ -30,6 +30,7 @@ from sim.testbenches.lad.jobs import (
     sizes_of,
     timing_of,
 )
+from sim.testbenches.lad.lad_tile import width_end
 from sim.testbenches.memory import NAME, memory_of
 from sim.testbenches.strategies import sometimes
 
@@ -121,7 +122,10 @@ def random_jobs(p: LadSystemParameters, count: int, rng: np.random.Generator) ->
         n, left = n + 1, left - 1
         q, k, v = random_operands(kind, drift, scale, -(-heads // group), rng)
         fewer = p.identification == "codes" and sometimes(rng, 0.05)
-        jobs.add(q, k, v, n, heads=1 if fewer else heads, group=group, restart=begins)
+        # A sequence begins with one position, whatever the job says.
+        any_number = begins and sometimes(rng, 0.2)
+        given = int(rng.integers(0, width_end(p, "n"))) if any_number else n
+        jobs.add(q, k, v, given, heads=1 if fewer else heads, group=group, restart=begins)
     return jobs
 
 

@@ -127,7 +127,9 @@ def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> 
             continue
         # A row loaded ahead must not belong to the next new position.
         if p.prefetch and 0 < n < p.positions and left and sometimes(rng, 0.4):
-            tokens.prefetch(n, count, group, int(rng.integers(1, width_end(p, "prefetch"))))
+            # Words of later positions are in the same row of G.
+            first = n if sometimes(rng, 0.7) else int(rng.integers(1, n + 1))
+            tokens.prefetch(first, count, group, int(rng.integers(1, width_end(p, "prefetch"))))
             continue
         begins = any(tokens.results) and left == 0
         if left == 0:
