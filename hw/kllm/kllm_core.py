@@ -11,7 +11,7 @@ from hw.component import Component
 from hw.kllm.clustering_unit import ClusteringUnit
 from hw.kllm.codebook_replacement import CodebookReplacement
 from hw.kllm.core.command_dispatch import CommandDispatch
-from hw.kllm.core.core_parameters import IN_FLIGHT, CoreParameters
+from hw.kllm.core.core_parameters import CoreParameters
 from hw.kllm.core.lane_array import collect_results, give_products, give_steps, make_lanes
 from hw.kllm.core.scale_replay import ScaleReplay
 from hw.kllm.core.score_path import ScorePath
@@ -24,7 +24,7 @@ from hw.kllm.outlier_split import ONE, OutlierSplit
 from hw.kllm.product_table import ProductTable
 from hw.kllm.rms_factor import RmsFactor
 from hw.ports import Ports, stream_in, stream_out
-from hw.stream.combine import fork
+from hw.stream.combine import fork, pass_fields
 from hw.stream.queue import Queue, QueueParameters
 
 
@@ -151,7 +151,7 @@ class KllmCore(Component[KllmCoreParameters]):
         wiring.connect(m, fetch.request, wiring.flipped(self.request))
         # A vector: split, then listed and clustered.
         fork(m, "pair", split.outliers, [self.outliers, norm.pairs])
-        fork(m, "listed", replace.o, [outlier_list.i])
+        pass_fields(m, replace.o, outlier_list.i)
         stored = stream.Signature(p.clustering_unit.output_layout).create(path=("stored",))
         fork(m, "index", cluster.o, [index_buffer.i, norm.indices, stored])
         self._end(m, dispatch.index_end, cluster.o, index_buffer.i)
@@ -173,7 +173,8 @@ class KllmCore(Component[KllmCoreParameters]):
             ]
 
         tables = self._load(m, dispatch, table, replace)
-        kept = self._queue(m, "stored_scales", FP16)
+        # The last indices of a vector may wait for `indices` as the scale of the next one comes.
+        kept = self._queue(m, "stored_scales", 2)
         self._front_end(m, split, cluster, replace, norm, dispatch.clustering_unit, tables, kept)
         self._output_indices(m, stored, dispatch.index_end.payload.store, kept.o)
         self._replace(m, replace, table, dispatch, tables)
@@ -186,10 +187,9 @@ class KllmCore(Component[KllmCoreParameters]):
         p.vector_path.add_to(m, self)
         return m
 
-    def _queue(self, m: Module, name: str, shape) -> Queue:
-        """A queue with room for each product in flight."""
-        width = len(Value.cast(Signal(shape)))
-        m.submodules[name] = queue = Queue(QueueParameters(width, IN_FLIGHT), shape=shape)
+    def _queue(self, m: Module, name: str, depth: int) -> Queue:
+        """A queue of scales of vectors."""
+        m.submodules[name] = queue = Queue(QueueParameters(FP16.width, depth), shape=FP16)
         return queue
 
     def _end(self, m: Module, commands, source, sink) -> None:
@@ -270,51 +270,41 @@ class KllmCore(Component[KllmCoreParameters]):
         ]
 
     def _front_end(self, m: Module, split, cluster, replace, norm, commands, tables, kept):
-        """Give each vector's scale to clustering, codebook replacement and RMS factor.
+        """Give each vector's scale to all that need it, and midpoints to the clustering unit.
 
         The codebook replacement starts as soon as the scale is offered; the clustering unit accepts
-        it when its midpoints are scaled, and with it scale and command leave.
+        it when its midpoints are scaled, and with it scale and command leave. The next scale comes
+        when both have accepted all of the vector.
         """
         count = self.parameters.clustering_unit.midpoints
-        scales = self._queue(m, "scales", FP16)
+        # RmsFactor has the counts of two vectors at most; the last indices of a third one may wait
+        # for it as the scale of a fourth comes.
+        scales = self._queue(m, "scales", 4)
         wiring.connect(m, scales.o, norm.scale)
-        present = Signal()
-        accepted = Signal()
-        replace_started = Signal()  # codebook replacement has this scale
+        scaled = stream.Signature(FP16).create(path=("scaled",))
+        fork(m, "scale", split.scale, [scaled, replace.scale, scales.i, kept.i])
         # Midpoints are read one by one while the clustering unit scales them.
         number = Signal(range(max(2, count)))  # of the midpoint
         midpoints = Signal(FP16.width * count, name="midpoints")
         m.d.comb += [
+            # The vector's command is there before its scale is, which the clustering unit is ready
+            # for when it is offered.
             midpoints.eq(Mux(commands.payload.bank, *reversed(tables["midpoints"]))),
-            present.eq(
-                split.scale.valid
-                & commands.valid
-                & scales.i.ready
-                & kept.i.ready
-                & (replace_started | replace.scale.ready)
-            ),
-            accepted.eq(present & cluster.scale.ready),
-            replace.scale.valid.eq(present & ~replace_started),
-            replace.scale.payload.eq(split.scale.payload),
-            cluster.scale.valid.eq(present),
-            cluster.scale.payload.scale.eq(split.scale.payload),
+            commands.ready.eq(split.scale.ready),
+            cluster.scale.valid.eq(scaled.valid),
+            scaled.ready.eq(cluster.scale.ready),
+            cluster.scale.payload.scale.eq(scaled.payload),
             cluster.scale.payload.load.eq(1),
-            split.scale.ready.eq(accepted),
-            commands.ready.eq(accepted),
-            scales.i.valid.eq(accepted),
-            scales.i.payload.eq(split.scale.payload),
-            kept.i.valid.eq(accepted),
-            kept.i.payload.eq(split.scale.payload),
-            cluster.midpoints.valid.eq(present),
+            cluster.midpoints.valid.eq(scaled.valid),
             cluster.midpoints.payload.eq(
                 Array(midpoints.word_select(n, FP16.width) for n in range(count))[number]
             ),
         ]
-        # After a vector's last midpoint the next vector begins with the first.
-        with m.If(cluster.midpoints.valid & cluster.midpoints.ready):
-            m.d.sync += number.eq(Mux(number == count - 1, 0, number + 1))
-        with m.If(present):
-            m.d.sync += replace_started.eq(~accepted & (replace_started | replace.scale.ready))
+        # After a vector's last midpoint, which is accepted with its scale, comes the first.
+        with m.If(cluster.midpoints.ready):
+            m.d.sync += number.eq(number + 1)
+        with m.If(cluster.scale.ready):
+            m.d.sync += number.eq(0)
         fork(m, "beat", split.o, [cluster.x, replace.i])
 
     def _replace(self, m: Module, replace, table, dispatch: CommandDispatch, tables):
@@ -335,27 +325,26 @@ class KllmCore(Component[KllmCoreParameters]):
         if table is None:
             m.d.comb += replays.ready.eq(1)
             return
-        rebuilt = Signal(range(IN_FLIGHT + 1))  # rebuilt tables whose product has not read them
-        finished, used = Signal(name="rebuild_finished"), Signal(name="rebuilt_used")
+        # For each bank, whether a vector has passed the replacement, which has rebuilt the table by
+        # then, and its product has not read all of the table.
+        passed = Signal(2)
         issued = Signal()
         waits = Signal()
         m.d.comb += [
             # A product whose table is rebuilt must not read rows of the vector before.
-            waits.eq(replays.payload.replace & ~rebuilt.any()),
+            waits.eq(replays.payload.replace & ~passed.bit_select(replays.payload.bank, 1)),
             table.replay.valid.eq(replays.valid & ~waits),
             table.replay.payload.columns.eq(replays.payload.columns),
             table.replay.payload.groups.eq(replays.payload.groups),
             table.replay.payload.bank.eq(replays.payload.bank),
             issued.eq(table.replay.valid & table.replay.ready),
             replays.ready.eq(issued),
-            finished.eq(replace.write.valid & replace.write.payload.row.all()),
-            used.eq(issued & replays.payload.replace),
         ]
-        # Tables are rebuilt and used in order, so counting them is enough.
-        with m.If(finished & ~used):
-            m.d.sync += rebuilt.eq(rebuilt + 1)
-        with m.Elif(used & ~finished):
-            m.d.sync += rebuilt.eq(rebuilt - 1)
+        for number in (0, 1):
+            with m.If(commands.ready & (bank == number)):
+                m.d.sync += passed[number].eq(1)
+            with m.Elif(issued & (replays.payload.bank == number)):
+                m.d.sync += passed[number].eq(0)
 
     def _normalise(self, m: Module, norm: RmsFactor, commands, squares, scales) -> Value:
         """Command RmsFactor; returns whether a batch's last scale is stored in this cycle."""
@@ -376,5 +365,5 @@ class KllmCore(Component[KllmCoreParameters]):
             ),
             command.squares.as_value().eq(Mux(commands.payload.bank, *reversed(squares))),
         ]
-        # The command leaves with its vector's result.
-        return scales.i.valid & scales.i.ready & commands.payload.end
+        # The command leaves with its vector's result, for which there is always room.
+        return norm.o.valid & commands.payload.end

@@ -3,7 +3,7 @@
 import dataclasses
 from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, memory
 
 from hw.arith.float_format import FP16
@@ -67,7 +67,7 @@ class ProductTableParameters(Parameters):
 
         Of replays of all groups.
         """
-        return sum(max(1, number * self.groups) for number in columns) + self.latency
+        return sum(columns) * self.groups + self.latency
 
     @cached_property
     def write_layout(self) -> data.StructLayout:
@@ -79,7 +79,7 @@ class ProductTableParameters(Parameters):
     def replay_layout(self) -> data.StructLayout:
         """Number of ``columns`` for which the first ``groups`` of table ``bank`` are read.
 
-        ``groups`` is at least 1.
+        Both are at least 1.
         """
         columns, groups = range(self.columns + 1), range(self.groups + 1)
         return data.StructLayout(
@@ -104,7 +104,7 @@ class ProductTable(Component[ProductTableParameters]):
     the table that is read: its groups would be a mixture of old and new rows.
 
     Latency: 1 cycle. Throughput: one group a cycle, from column to column and from replay to
-    replay without a gap; a replay of 0 columns takes a cycle.
+    replay without a gap.
 
     Handshake: ``write.ready`` is always high, ``o.valid`` and ``o.payload`` are registers,
     ``replay.ready`` follows ``o.ready`` combinationally. The memories have synchronous read ports.
@@ -123,10 +123,9 @@ class ProductTable(Component[ProductTableParameters]):
     def elaborate(self, platform):
         m = Module()
         p, o = self.parameters, self.o
-        column = Signal(range(1, p.columns + 1), init=1)
+        column = from_one(p.columns, "column")
         group = Signal(range(p.groups))
         free = Signal()
-        no_columns = Signal()
         fire = Signal()
         final = Signal()
         m.d.comb += [
@@ -135,12 +134,10 @@ class ProductTable(Component[ProductTableParameters]):
             # guarantees.
             self.write.ready.eq(1),
             free.eq(~o.valid | o.ready),
-            # A replay without columns is dropped, or it would never reach its last column.
-            no_columns.eq(self.replay.payload.columns == 0),
-            fire.eq(self.replay.valid & ~no_columns & free),
+            fire.eq(self.replay.valid & free),
             final.eq(group == self.replay.payload.groups - 1),
             self.replay.ready.eq(
-                no_columns | (free & final & (column == self.replay.payload.columns))
+                free & final & (column == self.replay.payload.columns[: len(column)])
             ),
         ]
         # The read ports of the memories are the output register.
@@ -149,11 +146,13 @@ class ProductTable(Component[ProductTableParameters]):
         # Groups 0 to G' - 1 for each column.
         if p.groups > 1:
             with m.If(fire):
-                m.d.sync += group.eq(Mux(final, 0, group + 1))
-        with m.If(self.replay.valid & self.replay.ready):
-            m.d.sync += column.eq(1)
-        with m.Elif(fire & final):
+                m.d.sync += group.eq(group + 1)
+            with m.If(fire & final):
+                m.d.sync += group.eq(0)
+        with m.If(fire & final):
             m.d.sync += column.eq(column + 1)
+        with m.If(self.replay.ready):
+            m.d.sync += column.eq(1)  # as it is without a replay
 
         # A group is read in one cycle, so its rows are in different memories:
         #
@@ -178,3 +177,8 @@ class ProductTable(Component[ProductTableParameters]):
                 o.payload.as_value().word_select(n, row_width).eq(get.data),
             ]
         return m
+
+
+def from_one(most: int, name: str) -> Signal:
+    """A number from 1 to `most`, without the bit that only `most` may need: it may be 0 here."""
+    return Signal(max(1, (most - 1).bit_length()), name=name, init=1)

@@ -27,13 +27,8 @@ from sim.testbenches.kllm.core.products import (
     Product,
     results_of_all,
 )
-from sim.testbenches.kllm.kllm_core import (
-    build,
-    fit_memory,
-    random_products,
-    real_products,
-    testbench,
-)
+from sim.testbenches.kllm.core.random_products import random_products
+from sim.testbenches.kllm.kllm_core import build, fit_memory, real_products, testbench
 from sim.testbenches.kllm.layers import layers_of
 from tests.support.kllm.core import BLOCK, ODD, ONE_GROUP, QUICK, SMALL, SMALLEST, check, compiled
 
@@ -229,10 +224,10 @@ def test_products_fit_the_smallest_core(shipped_trace):
 
 
 def test_random_products_cover_what_they_should():
-    products = random_products(SMALL, 300, np.random.default_rng(11))
+    products = random_products(SMALL, 500, np.random.default_rng(11))
     results = results_of_all(SMALL, products)
     finite = [np.isfinite(product.x[product.keep]).all() for product in products]
-    assert 10 < finite.count(False) < 100
+    assert 10 < finite.count(False) < 150
     clean = 0
     for product, good, result in zip(products, finite, results, strict=True):
         every = np.isfinite(np.where(product.keep, product.x, 0)).all(axis=1)
@@ -252,6 +247,11 @@ def test_random_products_cover_what_they_should():
     assert sum(p.partial and p.add for p in products) > 5
     assert sum(p.add for p in products) > 40
     assert sum(p.used is not None for p in products) > 30
+    assert sum(len(p.scale) == SMALL.n for p in products) > 3
+    # A NaN that no count says, and short vectors one after another, as many as can be in flight.
+    assert sum(p.integer and p.function is not None and np.isnan(p.x).any() for p in products) > 3
+    short = "".join("01"[p.x.shape[1] < 10 and not p.new_tables] for p in products)
+    assert short.count("111") > 3
     repeated = [len(np.unique(p.tables.centroids)) < 16 for p in products]
     assert sum(repeated) > 10
 

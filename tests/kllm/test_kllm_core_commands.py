@@ -11,7 +11,8 @@ from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core.memory import MemoryTiming
 from sim.core.stalls import PATTERNS
 from sim.testbenches.kllm.core.products import Product, results_of_all
-from sim.testbenches.kllm.kllm_core import build, fit_memory, random_products
+from sim.testbenches.kllm.core.random_products import random_products
+from sim.testbenches.kllm.kllm_core import build, fit_memory
 from sim.testbenches.kllm.layers import layers_of
 from tests.support.kllm.core import SMALL, check, compiled
 

@@ -24,11 +24,12 @@ TINY = CoreParameters(
     depth=4,
     address_width=7,
 )
-# Scales of one set in a word, of two, and of eight.
+# Scales of one set in a word, of two, and of eight, of which a matrix has four at most in `few`.
 SIZES = {
     "one": TINY,
     "two": dataclasses.replace(TINY, lanes=1, weight_bits=2, depth=8),
     "eight": dataclasses.replace(TINY, lanes=1, weight_bits=4, macs=16, counters=2, depth=4),
+    "few": dataclasses.replace(TINY, n=4, lanes=1, weight_bits=4, macs=16, counters=2, depth=4),
 }
 
 
@@ -127,7 +128,7 @@ def run(p, commands, rng, latency=None):
 def test_every_word_for_every_vector(size):
     """Products of any size, one after another, from a memory that responds in any order."""
     p = SIZES[size]
-    assert p.scale_sets == {"one": 1, "two": 2, "eight": 8}[size]
+    assert p.scale_sets == {"one": 1, "two": 2, "eight": 8, "few": 8}[size]
     rng = np.random.default_rng(len(size))
     commands = [(5, p.beats, p.sets, p.vectors), (0, 1, 1, 1), *random_commands(p, rng, 12)]
     run(p, commands, rng)

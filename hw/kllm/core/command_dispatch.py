@@ -76,10 +76,14 @@ class CommandDispatch(Component[CoreParameters]):
     then uses the other bank than the command before. Loading the next tables of a bank waits until
     the results of all its products have left, which is when their commands leave `results`.
 
-    A command starts when each queue has room, so at most `IN_FLIGHT` are in flight, and is accepted
-    with its last vector's. Latency: 1 cycle from a command to the parts' commands, and one more for
-    each further vector. Handshake: all outputs depend on registers only, but ``command.ready``
-    follows the command's own bits.
+    A command starts when there is room in the queue of `results`, so at most `IN_FLIGHT` are in
+    flight, and is accepted with its last vector's. The parts must accept their commands of a
+    product before its last result leaves: then no other queue overflows. ``results.ready`` says
+    that it leaves, and so is high only for a command that is offered.
+
+    Latency: 1 cycle from a command to the parts' commands, and one more for each further vector.
+    Handshake: all outputs depend on registers only, but ``command.ready`` follows the command's own
+    bits.
     """
 
     def ports(self) -> Ports:
@@ -96,7 +100,6 @@ class CommandDispatch(Component[CoreParameters]):
     def elaborate(self, platform):
         m = Module()
         p, command = self.parameters, self.command.payload
-        latest_bank = Signal()  # of the latest command
         loaded = Signal()  # tables are complete, no command has used them yet
         needs_tables = Signal()
         bank = Signal()  # of this command
@@ -117,7 +120,8 @@ class CommandDispatch(Component[CoreParameters]):
         # A function rebuilds the product table, so it takes a separate bank as well.
         m.d.comb += [
             needs_tables.eq(command.tables | command.replace),
-            bank.eq(Mux(needs_tables, self.load_bank, latest_bank)),
+            # Tables are loaded to the bank that the latest command does not use.
+            bank.eq(Mux(needs_tables, self.load_bank, ~self.load_bank)),
             columns.eq(Mux(command.columns == 0, 1, command.columns)),
             sets.eq((columns + (p.lanes - 1)) >> (p.lanes.bit_length() - 1)),
             vectors.eq(at_most(command.vectors, p.vectors)),
@@ -130,7 +134,9 @@ class CommandDispatch(Component[CoreParameters]):
             self.command.ready.eq(accept),
         ]
         with m.If(push):
-            m.d.sync += vector.eq(Mux(end, 0, vector + 1))
+            m.d.sync += vector.eq(vector + 1)
+        with m.If(accept):
+            m.d.sync += vector.eq(0)
         several = Mux(vectors == 0, 1, vectors)
         sizes = {"sets": sets, "vectors": several, "words": words, "groups": groups}
         fields = self._fields(bank, end, columns, sizes)
@@ -142,10 +148,8 @@ class CommandDispatch(Component[CoreParameters]):
         m.d.comb += push.eq(self.command.valid & allowed)
         with m.If(self.load_end):
             m.d.sync += loaded.eq(1)
-        with m.If(accept):
-            m.d.sync += latest_bank.eq(bank)
-            with m.If(needs_tables):
-                m.d.sync += [loaded.eq(0), self.load_bank.eq(~self.load_bank)]
+        with m.If(accept & needs_tables):
+            m.d.sync += [loaded.eq(0), self.load_bank.eq(~self.load_bank)]
 
         # Loading overlaps with products that use the other bank: double buffering of the tables.
         users = self._users(m, accept, bank)
@@ -184,31 +188,28 @@ class CommandDispatch(Component[CoreParameters]):
         }
 
     def _users(self, m: Module, accept: Signal, bank: Signal) -> list[Signal]:
-        """Products in flight that use each bank: one more on accept, one less with the results."""
-        users = [Signal(range(IN_FLIGHT + 1), name=f"users_{n}") for n in (0, 1)]
-        results = self.results
-        finished = Signal()
-        m.d.comb += finished.eq(results.valid & results.ready)
+        """Products in flight that use each bank: one more on accept, one less with the results.
+
+        Modulo `IN_FLIGHT`, because all of them cannot use the bank that is loaded next, but for the
+        first: the latest one uses the other.
+        """
+        users = [Signal(range(IN_FLIGHT), name=f"users_{n}") for n in (0, 1)]
         for n in (0, 1):
             acquire = Signal(name=f"acquire_{n}")
             release = Signal(name=f"release_{n}")
             m.d.comb += [
                 acquire.eq(accept & (bank == n)),
-                release.eq(finished & (results.payload.bank == n)),
+                release.eq(self.results.ready & (self.results.payload.bank == n)),
             ]
-            # A command that comes as another one's results leave changes nothing.
-            with m.If(acquire & ~release):
-                m.d.sync += users[n].eq(users[n] + 1)
-            with m.Elif(release & ~acquire):
-                m.d.sync += users[n].eq(users[n] - 1)
+            m.d.sync += users[n].eq(users[n] + acquire - release)
         return users
 
     def _queues(self, m: Module, vector: Value, first: Value, commands: dict) -> Value:
         """Queue the commands of a vector, and with a product's first the product's.
 
-        Returns whether there is room for a product's commands; all its vectors' then have room too.
+        Returns whether there is room for a product's commands, and then for all its vectors': those
+        of `results` leave last, so the other queues hold no more products than theirs.
         """
-        rooms = []
         for name, fields in commands.items():
             o = getattr(self, name)
             each = name in PER_VECTOR
@@ -222,6 +223,6 @@ class CommandDispatch(Component[CoreParameters]):
                 Value.cast(o.payload).eq(Value.cast(queue.o.payload)),
                 *(queue.i.payload[field].eq(value) for field, value in fields.items()),
             ]
-            if not each:
-                rooms.append(queue.i.ready)
-        return Cat(rooms).all()
+            if name == "results":
+                room = queue.i.ready
+        return room

@@ -13,9 +13,9 @@ from hw.ports import Ports, stream_in, stream_out
 class ScaleReplay(Component[CoreParameters]):
     """Store the scales of vectors, and output a batch's in turn for every set of columns.
 
-    There is room for all vectors in flight. Latency: 1 cycle. Throughput: a beat a cycle.
-    Handshake: ``i.ready`` depends on registers only, ``o.valid`` on registers and
-    ``command.valid``.
+    There is room for the vectors of `IN_FLIGHT` products, and the parent has no more in flight.
+    Latency: 1 cycle. Throughput: a beat a cycle. Handshake: ``i.ready`` is always high, ``o.valid``
+    depends on registers and on ``command.valid``.
     """
 
     def ports(self) -> Ports:
@@ -39,16 +39,14 @@ class ScaleReplay(Component[CoreParameters]):
         written, reading, first = (
             Signal(range(2 * depth), name=name) for name in ("written", "reading", "first")
         )
-        stored = Signal()
         fire = Signal()
         vector = Signal(range(1, p.vectors + 1), init=1)
         number = Signal(range(1, p.sets + 1), init=1)  # of the set
         batch_end = Signal()
         final = Signal()
         m.d.comb += [
-            i.ready.eq((written ^ first) != depth),
-            stored.eq(i.valid & i.ready),
-            put.en.eq(stored),
+            i.ready.eq(1),
+            put.en.eq(i.valid),
             put.addr.eq(written[:-1]),
             put.data.eq(i.payload),
             get.addr.eq(reading[:-1]),
@@ -61,7 +59,7 @@ class ScaleReplay(Component[CoreParameters]):
             o.payload.add.eq(command.payload.add),
             *(Value.cast(o.payload[name]).eq(Value.cast(get.data[name])) for name in ("s_a", "r")),
         ]
-        with m.If(stored):
+        with m.If(i.valid):
             m.d.sync += written.eq(written + 1)
         with m.If(fire):
             m.d.sync += [

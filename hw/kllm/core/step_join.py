@@ -80,10 +80,7 @@ class StepJoin(Component[CoreParameters]):
         # Scales are computed ahead for some batches, and used up by products.
         # A step must not reach the lanes before its vector's scale is known, as a lane cannot hold
         # a column back; the counter is how the join waits without looking into the scale's path.
-        with m.If(self.scale_done & ~product_end):
-            m.d.sync += ahead.eq(ahead + 1)
-        with m.Elif(product_end & ~self.scale_done):
-            m.d.sync += ahead.eq(ahead - 1)
+        m.d.sync += ahead.eq(ahead + self.scale_done - product_end)
         fields = {
             # Integers in order of their values have the top bit of two's complement inverted.
             "activation": Cat(Cat(index[:-1], index[-1] ^ signed) for index in word.index),

@@ -6,6 +6,7 @@ from amaranth.lib import data, wiring
 from hw.component import Component
 from hw.kllm.core.command_dispatch import command_layouts
 from hw.kllm.core.core_parameters import IN_FLIGHT, CoreParameters
+from hw.kllm.product_table import from_one
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.queue import Queue, QueueParameters
 from hw.stream.reorder_buffer import ReorderBuffer
@@ -23,7 +24,8 @@ class WordFetch(Component[CoreParameters]):
 
     A word of scales has the scales of the next S sets, `scale_sets`; the words of a set follow one
     another. Words are requested as soon as the command is there and a slot is free, up to `depth`
-    ahead. A set's words are kept in their slots until the batch's last vector.
+    ahead. A set's words are kept in their slots until the batch's last vector. The words of at most
+    `IN_FLIGHT` commands may be requested and not all output.
 
     Latency: with a memory that responds L cycles after a request, L + 3 cycles from a command to
     its first word. Throughput: a word a cycle while L is at most `depth` - 2 and the memory gives
@@ -62,96 +64,94 @@ class WordFetch(Component[CoreParameters]):
         )
         size = QueueParameters(layout.size, IN_FLIGHT)
         m.submodules.repeats = repeats = Queue(size, shape=layout)
+        begin = Signal(init=1)  # the next word is the command's first
         scales = Signal(init=1)  # the next word is one of scales
-        word = Signal(range(p.beats))
-        number = Signal(range(1, p.sets + 1), init=1)  # of the set
-        index = Signal(range(max(2, p.scale_sets)))  # of the set's scales
+        word = from_one(p.beats, "word")  # its number in the set
+        number = from_one(p.sets, "set_number")
         following = Signal(p.address_width, reset_less=True)
-        begin = Signal()  # the command's first word
         set_end = Signal()
         issue = Signal()
         final = Signal()
         m.d.comb += [
-            # A command's queue entry is made with its first request, so output can begin before the
-            # last.
-            begin.eq(scales & (number == 1)),
-            set_end.eq(~scales & (word == command.payload.words - 1)),
-            final.eq(set_end & (number == command.payload.sets)),
-            ask.valid.eq(command.valid & (repeats.i.ready | ~begin)),
+            set_end.eq(~scales & (word == command.payload.words[: len(word)])),
+            final.eq(set_end & (number == command.payload.sets[: len(number)])),
+            ask.valid.eq(command.valid),
             ask.payload.address.eq(Mux(begin, command.payload.address, following)),
             ask.payload.last.eq(scales | set_end),
             issue.eq(ask.valid & ask.ready),
+            # A command's queue entry is made with its first request, so output can begin before the
+            # last. Its queue has room, because no more than IN_FLIGHT products are in flight.
             repeats.i.valid.eq(issue & begin),
             repeats.i.payload.sets.eq(command.payload.sets),
             repeats.i.payload.vectors.eq(command.payload.vectors),
             command.ready.eq(issue & final),
         ]
         with m.If(issue):
-            m.d.sync += [following.eq(ask.payload.address + 1), scales.eq(0)]
+            m.d.sync += [
+                following.eq(ask.payload.address + 1),
+                begin.eq(final),
+                scales.eq(final | (set_end & self._block_end(number))),
+            ]
             with m.If(~scales):
-                m.d.sync += word.eq(Mux(set_end, 0, word + 1))
+                m.d.sync += word.eq(word + 1)
+            with m.If(set_end):
+                m.d.sync += [word.eq(1), number.eq(number + 1)]
             with m.If(final):
-                m.d.sync += [number.eq(1), index.eq(0), scales.eq(1)]
-            with m.Elif(set_end):
-                block_end = index == p.scale_sets - 1
-                m.d.sync += [
-                    number.eq(number + 1),
-                    index.eq(Mux(block_end, 0, index + 1)),
-                    scales.eq(block_end),
-                ]
+                m.d.sync += number.eq(1)
         return repeats
+
+    def _block_end(self, number: Value) -> Value:
+        """Whether the next word after that set, counted from 1, is one of scales."""
+        return ~number[: self.parameters.scale_sets.bit_length() - 1].any()
 
     def _output(self, m: Module, slots: ReorderBuffer, repeats: Queue) -> None:
         """Keep words of scales, and output words of weights for each vector."""
         p, words, command = self.parameters, self.words, repeats.o
         scales = Signal(init=1)  # the next run is a word of scales
         # A set's words are output once for each vector of the batch, from the same slots.
-        vector = Signal(range(1, p.vectors + 1), init=1)
-        number = Signal(range(1, p.sets + 1), init=1)
-        index = Signal(range(max(2, p.scale_sets)))
+        vector = from_one(p.vectors, "vector")
+        number = from_one(max(p.sets, p.scale_sets), "number")  # its lowest bits are `at`
         vector_end = Signal()  # the run's last vector
+        set_end = Signal()
         final = Signal()
         m.d.comb += [
-            vector_end.eq(vector == command.payload.vectors),
+            vector_end.eq(vector == command.payload.vectors[: len(vector)]),
             # Weights are read from memory once for a batch: the reorder buffer keeps a set's words
             # until the last vector has used them.
             slots.again.eq(~scales & ~vector_end),
-            final.eq(slots.run_end & ~scales & vector_end & (number == command.payload.sets)),
+            set_end.eq(slots.run_end & ~scales & vector_end),
+            final.eq(set_end & (number == command.payload.sets[: len(number)])),
             command.ready.eq(final),
         ]
-        # A word of scales is a run of one word and is not repeated.
-        with m.If(slots.run_end & scales):
-            m.d.sync += scales.eq(0)
+        # A word of scales is a run of one word and is not repeated; after `scale_sets` sets the
+        # next word is one again.
+        with m.If(slots.run_end):
+            m.d.sync += scales.eq(final | (set_end & self._block_end(number)))
         with m.If(slots.run_end & ~scales):
-            m.d.sync += vector.eq(Mux(vector_end, 1, vector + 1))
-            with m.If(final):
-                m.d.sync += [number.eq(1), index.eq(0), scales.eq(1)]
-            # After `scale_sets` sets the next word is one of scales again.
-            with m.Elif(vector_end):
-                block_end = index == p.scale_sets - 1
-                m.d.sync += [
-                    number.eq(number + 1),
-                    index.eq(Mux(block_end, 0, index + 1)),
-                    scales.eq(block_end),
-                ]
-        # Beside the word at the output: whether it is of scales, else the place of its set's.
+            m.d.sync += vector.eq(vector + 1)
+        with m.If(set_end):
+            m.d.sync += [vector.eq(1), number.eq(number + 1)]
+        with m.If(final):
+            m.d.sync += number.eq(1)
+        # Beside the word at the output: whether it is of scales, else the lowest bits of its set.
         has_scales = Signal()
-        at = Signal.like(index, reset_less=True)
+        at = Signal(max(1, p.scale_sets.bit_length() - 1), reset_less=True)
         with m.If(slots.take):
-            m.d.sync += [has_scales.eq(scales), at.eq(index)]
+            m.d.sync += [has_scales.eq(scales), at.eq(number)]
         # The word of scales is kept in a register and not output; a set selects its part.
         width = len(Value.cast(words.payload.scale))
         kept = Signal(width * p.scale_sets, reset_less=True)
-        with m.If(slots.o.valid & has_scales):
+        with m.If(has_scales):
             m.d.sync += kept.eq(Value.cast(slots.o.payload.data))
         m.d.comb += [
             words.valid.eq(slots.o.valid & ~has_scales),
             slots.o.ready.eq(has_scales | words.ready),
             Value.cast(words.payload.weight).eq(Value.cast(slots.o.payload.data)),
         ]
+        # Sets are counted from 1, so the last part belongs to the set whose lowest bits are 0.
         with m.Switch(at):
             for n in range(p.scale_sets):
-                with m.Case(n) if n < p.scale_sets - 1 else m.Default():
+                with m.Case(n + 1) if n < p.scale_sets - 1 else m.Default():
                     m.d.comb += Value.cast(words.payload.scale).eq(kept.word_select(n, width))
 
 

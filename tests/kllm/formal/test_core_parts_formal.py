@@ -89,7 +89,7 @@ def test_fork(mode, depth):
 class BanksSpec(Elaboratable):
     """No tables are loaded into a bank that a product under way uses; every command has its own.
 
-    Nor is a vector's command lost, if the parts accept all of a product's before its last result.
+    Nor is a part's command lost, if the parts accept all of a product's before its last result.
     The first product has tables.
 
     inductive
@@ -126,14 +126,17 @@ class BanksSpec(Elaboratable):
         levels = {
             name: internals.signal(f"{name}_commands.fifo.level") for name in command_layouts(CORE)
         }
-        for name in PER_VECTOR:
-            most_left = (count - 1) * CORE.vectors + vector
-            m.d.comb += [
-                Assume(~finished | (levels[name] <= most_left)),
-                Assert(~push | first | (levels[name] < DEPTHS[name]), "a vector's command is lost"),
-            ]
+        for name in DEPTHS:
+            each = name in PER_VECTOR
+            most_left = (count - 1) * CORE.vectors + vector if each else count - 1 + started
+            pushed = push if each else push & ~started
+            lost = f"a command of {name} is lost"
+            m.d.comb += Assert(~pushed | first | (levels[name] < DEPTHS[name]), lost)
+            if name != "results":
+                m.d.comb += Assume(~finished | (levels[name] <= most_left))
         m.d.comb += [
             # Results follow their product's last vector.
+            Assume(~dut.results.ready | dut.results.valid),
             Assume(~finished | (count != 0)),
             Assume(~dut.command.valid | tables | any_before),
         ]
@@ -166,7 +169,7 @@ class BanksSpec(Elaboratable):
                     ~started | (own != dut.load_bank), "tables in use are loaded over"
                 )
             if self._inductive:
-                self._invariant(m, internals, levels, banks, count, there, waiting, latest)
+                self._invariant(m, internals, levels, banks, count, there, waiting)
                 m.d.comb += [
                     Assert(~started | dut.command.valid),
                     Assert(~started | ~tables | there),
@@ -184,16 +187,16 @@ class BanksSpec(Elaboratable):
         row = internals.row(m, "results_commands.fifo.storage", place[:2])
         m.d.comb += Assert(~started | (row[BANK_PLACE] == own))
 
-    def _invariant(self, m, internals, levels, banks, count, there, waiting, latest):
+    def _invariant(self, m, internals, levels, banks, count, there, waiting):
         vector = internals.signal("vector")
         for name, depth in DEPTHS.items():
             level_of(m, internals, f"{name}_commands", depth)
         m.d.comb += [
             Assert(levels["results"] == count + (vector != 0)),
             *(Assert(levels[name] <= count * CORE.vectors + vector) for name in PER_VECTOR),
+            *(Assert(levels[n] <= levels["results"]) for n in DEPTHS if n not in PER_VECTOR),
             Assert(banks >> count == 0),
             Assert(internals.signal("loaded") == there),
-            Assert(internals.signal("latest_bank") == latest),
             Assert(~there | (waiting == self._dut.load_bank)),
         ]
         used = [[], []]
@@ -206,7 +209,7 @@ class BanksSpec(Elaboratable):
             for bank in (0, 1):
                 used[bank].append((count > n) & (banks[n] == bank))
         for bank in (0, 1):
-            m.d.comb += Assert(internals.signal(f"users_{bank}") == sum(used[bank]))
+            m.d.comb += Assert(internals.signal(f"users_{bank}") == sum(used[bank]) % IN_FLIGHT)
 
 
 def test_banks():

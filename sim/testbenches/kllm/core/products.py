@@ -178,8 +178,10 @@ class Matrices:
             self.rows += len(self._words[-1])
         return self._address[key]
 
-    def memory(self) -> Memory:
-        return memory_of(np.concatenate(self._words), written=False)
+    def memory(self, ahead: int = 0) -> Memory:
+        """The memory, with `ahead` unused rows ahead of the first matrix."""
+        unused = np.zeros((ahead, *self._words[0].shape[1:]), self._words[0].dtype)
+        return memory_of(np.concatenate([unused, *self._words]), written=False)
 
 
 def words_of(p: KllmCoreParameters, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -209,15 +211,21 @@ def words_of(p: KllmCoreParameters, weight: np.ndarray, scale: np.ndarray) -> np
 
 
 def tables_beats(
-    p: KllmCoreParameters, tables: Tables, rng: np.random.Generator
+    p: KllmCoreParameters, tables: Tables, rng: np.random.Generator, squares: bool = True
 ) -> dict[str, np.ndarray]:
-    """Beats of `tables` for one set of tables, in any order."""
+    """Beats of `tables` for one set of tables, in any order.
+
+    squares
+        Whether the squares are used; else a row that such lanes do not have is in their place.
+    """
     rows = [*((Table.PRODUCTS, row, values) for row, values in enumerate(tables.products))]
     if tables.fixed is not None:
         codebooks = (tables.fixed.activations, tables.fixed.weights)
         rows = [(Table.FIXED, row, values) for row, values in enumerate(codebooks)]
     rows += [(Table.WEIGHT_CENTROIDS, 0, tables.centroids), (Table.MIDPOINTS, 0, tables.midpoints)]
     rows += [(Table.SQUARES, 0, tables.squares), (Table.CENTROIDS, 0, tables.activations)]
+    if not squares:
+        rows[-2] = Table.FIXED, int(rng.integers(2)), tables.squares[::-1]
     rows = [rows[number] for number in rng.permutation(len(rows))]
     values = np.zeros((len(rows), 1 << max(p.activation_bits, p.weight_bits)), np.int64)
     for number, (_, _, row) in enumerate(rows):
@@ -329,7 +337,11 @@ def inputs_of(
     p: KllmCoreParameters, product: Product, rng: np.random.Generator
 ) -> tuple[dict[str, np.ndarray] | None, dict[str, np.ndarray]]:
     """Beats of `tables`, None without new tables, and of `x`; bits without meaning are random."""
-    load = tables_beats(p, product.tables, rng) if product.new_tables else None
+    load = None
+    if product.new_tables:
+        # Tables of a product with a function have no other product.
+        squares = product.function is None or product.norm is not None
+        load = tables_beats(p, product.tables, rng, squares)
     vectors, length = product.x.shape
     count = -(-length // BEAT)
     bits = rng.integers(0, 1 << 16, (vectors, count * BEAT))
