@@ -44,6 +44,8 @@ class Timing:
     reduction
         From a head's last score to its first term, by the number of rows; the next head's first
         score comes when all of them have been read.
+    calibration
+        Cycles from a row written to the next beat of the array, beside one.
     words
         Words of accumulations in a memory; 0 where all move at once.
     drain
@@ -64,6 +66,7 @@ class Timing:
     converters: int
     bits: int
     reduction: Callable[[int], int]
+    calibration: int
     words: int
     drain: int
 
@@ -139,12 +142,13 @@ class CoreCycles:
         record = max(row + 1, _room(self._reported, SECOND))
         if job.op == "RESTART":
             record = max(record, self._converter)
-            self._write(record)
+            self._write(record, 0)
             self._idle = record + 1
         else:
             key = max(record + 1, self._converter)
-            self._write(key)
+            self._write(key, self._t.calibration)
             self._idle = key + 2
+            self.end = max(self.end, key + 1)  # V is written, perhaps after the report
             # It may find a row to be read, wait a cycle, and then make another one wait.
             self.later += 4 * (key <= self._address + NEAR)
         begun = self._begun(job, record + 1)
@@ -153,13 +157,13 @@ class CoreCycles:
             last_scores, last_row, read = self._query(rows, steps)
         self._report(job, begun, last_scores, last_row, read)
 
-    def _write(self, row: int) -> None:
-        """A key, or the beat that clears."""
+    def _write(self, row: int, more: int) -> None:
+        """A key, or the beat that clears; `more` cycles of the array."""
         t = self._t
         found = max(row + t.ranks + 1, self._line) + t.key_bits
         self._converter = found + 1
         self._line = max(found + 1, self._array)
-        self._array = max(self._array, self._line + 1)
+        self._array = max(self._array, self._line + 1 + more)
 
     def _query(self, rows: int, steps: int) -> tuple[int, int, int]:
         """Cycles of a query's scores being summed, of its last address, and of its last row."""

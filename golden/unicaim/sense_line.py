@@ -43,6 +43,8 @@ _CAPACITANCES = ("c_cell", "c_fixed", "c_bit")
 _PANELS = np.concatenate([np.arange(16, 1, -1) / 16, 2.0 ** -np.arange(4, 11)])
 """Edges of the voltages at which :func:`voltages` knows the time, as parts of V_DD."""
 _PANEL_NODES = 3
+_SLIGHT = 1e-4
+"""V, for a derivative."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,6 +152,26 @@ def level_currents(p: LineParameters, v: float) -> np.ndarray:
     """Current of a cell by its product -L .. +L, both devices, at a line of `v`: [2 L + 1]."""
     vth = thresholds(p)
     return _Cells(p, vth[None], vth[None, ::-1]).currents(np.array([v]))[0]
+
+
+def even_times(p: LineParameters, cells: int, means: np.ndarray) -> np.ndarray:
+    """Crossing times in s of rows without errors whose `cells` products are as equal as possible.
+
+    means
+        Mean products [...], -L to L, whole or not.
+    """
+    integral, levels = np.zeros(np.shape(means)), np.arange(-p.levels, p.levels + 1)
+    for weight, v in _discharge(p, 0.0):
+        integral += weight / (cells * np.interp(means, levels, level_currents(p, float(v[0]))))
+    return p.capacitance(cells) * integral
+
+
+def level_shifts(p: LineParameters) -> np.ndarray:
+    """Levels by which a product -L .. +L moves for each V of its device's threshold: [2 L + 1]."""
+    vth = thresholds(p)
+    above, below = (device_current(p, p.v_read - vth + e, p.v_verify) for e in (_SLIGHT, -_SLIGHT))
+    cell = level_currents(p, p.v_verify)
+    return (above - below) / (2 * _SLIGHT) / ((cell[0] - cell[-1]) / (2 * p.levels))
 
 
 def currents(

@@ -7,7 +7,7 @@ import numpy as np
 from golden.arith.float_multiply import float_multiply
 from golden.attention.pe_array import inner_products, outer_product
 from golden.attention.special_function_unit import softmax
-from golden.unicaim.cell_array import cell_errors, discharge, line_scores
+from golden.unicaim.cell_array import CellArray
 from golden.unicaim.cells import query_planes, row_scores, score_limit
 from golden.unicaim.charge_accumulator import ChargeAccumulator
 from golden.unicaim.digital_array import search
@@ -39,6 +39,10 @@ class CoreSizes:
     start: str = "mean"
     rotate: bool = True
     spread_mv: int = 0
+    time_steps: int = 0
+    late: int = 0
+    line_error: int = 0
+    calibrate: bool = False
     seed: int = 1
 
     @property
@@ -53,6 +57,11 @@ class CoreSizes:
     def sum_bits(self) -> int:
         """Bits of the sum of a group's scores."""
         return self.score_bits + (self.group - 1).bit_length()
+
+    @property
+    def calibration_bits(self) -> int:
+        """Bits of the codes of rows' own errors; 0 where they are not measured."""
+        return self.adc_bits if self.calibrate else 0
 
     @property
     def adc_shift(self) -> int:
@@ -107,10 +116,7 @@ class UnicaimCore:
         seed = p.seed if p.rotate else None
         self.converter = LevelConverter(p.key_bits, p.query_bits, p.kv_heads, seed)
         self.heads = [KvHead(p) for _ in range(p.kv_heads)]
-        self._errors: np.ndarray | None = None
-        if p.array == "cell" and p.spread_mv:
-            drawn = cell_errors(p.rows * p.kv_heads, p.d, p.key_bits, p.spread_mv, p.seed)
-            self._errors = drawn.reshape(p.kv_heads, p.rows, p.d, 2)
+        self._cells = CellArray(p, p.kv_heads) if p.array == "cell" else None
 
     def load(self, kv_head: int, mean: np.ndarray, divisor: float) -> None:
         """The mean key, float16[d], and the divisor of a kv head's keys."""
@@ -150,8 +156,10 @@ class UnicaimCore:
         for number, (query, divisor) in enumerate(zip(q, divisors, strict=True)):
             scores = self._scores(kv_head, self.converter.query(query, float(divisor)))
             used = np.arange(p.rows) < self.heads[kv_head].used
-            race = discharge if p.array == "cell" else search
-            high, _ = race(scores, used, top_k, p.score_limit)
+            if self._cells is None:
+                high, _ = search(scores, used, top_k, p.score_limit)
+            else:
+                high = self._cells.search(scores, used, top_k).high
             steps += len(high)
             selected = topk_sense(high, top_k, p.fill)
             unit = None if units is None else units[number]
@@ -187,11 +195,11 @@ class UnicaimCore:
         p, head = self.sizes, self.heads[kv_head]
         scores = np.zeros(p.rows, np.int64)
         rows = slice(head.used)
-        if self._errors is None:
+        if self._cells is None or not p.spread_mv:
             scores[rows] = row_scores(head.levels[rows], query[None])[0]
         else:
-            planes, errors = query_planes(query, p.query_bits), self._errors[kv_head, rows]
-            scores[rows] = line_scores(head.levels[rows], planes, errors, p.score_limit)
+            planes = query_planes(query, p.query_bits)
+            scores[rows] = self._cells.scores(kv_head, head.levels[rows], planes)
         return scores
 
     def _attend(self, kv_head: int, query, selected: list[int], scores, steps: int, unit):

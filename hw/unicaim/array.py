@@ -83,6 +83,16 @@ class ArrayParameters(Parameters):
         return signed(self.score_limit.bit_length() + 1)
 
     @property
+    def steps(self) -> int:
+        """Steps of a search, bit by bit: one for each bit of a score, 11 for the paper's scores."""
+        return self.score.width
+
+    @property
+    def write_cycles(self) -> int:
+        """Cycles of a row to write."""
+        return 1
+
+    @property
     def latency(self) -> int:
         """Cycles from a query's last plane to the first step of its search."""
         return 1
@@ -91,7 +101,7 @@ class ArrayParameters(Parameters):
         """Cycles from the first beat to the last step, without stalls.
 
         beats
-            On the bit lines.
+            On the bit lines, a row to write counting `write_cycles`.
         steps
             Number of steps of all searches together.
         """
@@ -134,14 +144,17 @@ class BitLines(NamedTuple):
         It is accepted, and a row to write, or a plane of a query.
     first
         It is a query's first plane.
+    complete
+        And its last one.
     """
 
     beat: Any
     drive: Any
     context: Signal
     write: Signal
-    plane: Signal
+    plane: Value
     first: Value
+    complete: Value
 
 
 class UnicaimArray(Component[Any]):
@@ -231,7 +244,7 @@ class UnicaimArray(Component[Any]):
             Value.cast(digit).eq(Cat(level[0], level[-1]))
             for digit, level in zip(drive, map(Value.cast, i.levels), strict=True)
         ]
-        bus = BitLines(i, drive, context, write, plane, ~mid_query)
+        bus = BitLines(i, drive, context, write, plane, ~mid_query, plane & i.last)
         scores = self._scores(m, bus, scoring, begin)
         for number, score in enumerate(scores):
             value = Mux(in_use[number], score, 0)
@@ -261,7 +274,7 @@ def parallel_scores(m: Module, rows: list, bus: BitLines, begin: Signal) -> list
             row.plane.eq(bus.plane),
             row.first.eq(bus.first),
         ]
-    m.d.comb += begin.eq(bus.plane & bus.beat.last)
+    m.d.comb += begin.eq(bus.complete)
     return [row.score for row in rows]
 
 

@@ -6,7 +6,8 @@ from amaranth.lib import data
 from hw.component import Component
 from hw.layout import FLAG
 from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
-from hw.unicaim.core_parameters import CommandOp, UnicaimCoreParameters
+from hw.unicaim.command import CommandOp
+from hw.unicaim.core_parameters import UnicaimCoreParameters
 from hw.unicaim.exact_attention import operand_shape
 from hw.unicaim.level_converter import RowKind
 from hw.unicaim.row_accumulation import accumulation_layout

@@ -3,10 +3,9 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from amaranth.hdl import Shape, signed, unsigned
-from amaranth.lib import data, enum
+from amaranth.lib import data
 
 from hw.arith.float_format import FP16
 from hw.attention.product_array import PeArrayParameters
@@ -23,6 +22,7 @@ from hw.unicaim.adc_bank import AdcBankParameters
 from hw.unicaim.array import ArrayParameters
 from hw.unicaim.cell_array import CellArrayParameters
 from hw.unicaim.charge_accumulator import ChargeAccumulatorParameters
+from hw.unicaim.command import CommandOp, CommandWork
 from hw.unicaim.digital_array import DigitalArrayParameters
 from hw.unicaim.eviction_sense import EvictionSenseParameters
 from hw.unicaim.group_sum import GroupSumParameters
@@ -35,32 +35,6 @@ TILE = 8
 """Scores in a tile of the softmax."""
 STAGES = 5
 """Cycles from the last word of a pass over accumulations in a memory to its results."""
-
-
-class CommandOp(enum.IntEnum, shape=2):
-    """What a command is."""
-
-    STEP = 0
-    PRESET = 1
-    RESTART = 2
-    LOAD = 3
-
-
-class CommandWork(NamedTuple):
-    """A command, for :meth:`UnicaimCoreParameters.cycles`.
-
-    op, kv_head
-        Fields of the command.
-    full
-        Whether all rows of its kv head are in use after it.
-    queries
-        For each of its query heads, the number of rows selected.
-    """
-
-    op: CommandOp
-    kv_head: int
-    full: bool = False
-    queries: Sequence[int] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +68,13 @@ class UnicaimCoreParameters(Parameters):
         Keys and queries are rotated before they become levels.
     depth
         Rows requested from the memory and not yet used, at most; a power of two from 4.
-    spread_mv
-        Standard deviation of the threshold voltages of the ``cell`` array.
+    spread_mv, time_steps, late, line_error
+        Errors and times of the ``cell`` array: see
+        :class:`hw.unicaim.cell_array.CellArrayParameters`.
+    calibrate
+        Each row of the ``cell`` array is measured by `adc_bits` after it is written.
     seed
-        Seed of the rotation's signs and of the spread.
+        Seed of the rotation's signs and of the array's errors.
     observe
         A further output has the address of every selected row, for tests.
     """
@@ -121,6 +98,10 @@ class UnicaimCoreParameters(Parameters):
     rotate: bool = True
     depth: int = 64
     spread_mv: int = 0
+    time_steps: int = 0
+    late: int = 0
+    line_error: int = 0
+    calibrate: bool = False
     seed: int = 1
     observe: bool = False
 
@@ -167,7 +148,9 @@ class UnicaimCoreParameters(Parameters):
         """Parameters of the array."""
         sizes = self.rows, self.d, self.key_bits, self.query_bits, self.kv_heads
         if self.array == "cell":
-            return CellArrayParameters(*sizes, spread_mv=self.spread_mv, seed=self.seed)
+            times = self.time_steps, self.late, self.line_error
+            bits = self.adc_bits if self.calibrate else 0
+            return CellArrayParameters(*sizes, self.spread_mv, self.seed, *times, bits)
         if self.array == "serial":
             return SerialArrayParameters(*sizes, parallel=self.parallel)
         return DigitalArrayParameters(*sizes)
@@ -269,7 +252,8 @@ class UnicaimCoreParameters(Parameters):
             if op is CommandOp.LOAD:
                 sequence = end = accepted + self.converter.row_cycles(RowKind.MEAN)
                 continue
-            sequence = accepted + self.converter.row_cycles(RowKind.KEY)
+            written = self.cells.write_cycles - 1
+            sequence = accepted + self.converter.row_cycles(RowKind.KEY) + written
             # The accumulations of its kv head: the new row's, then the row to evict.
             done = sequence + 4
             if op is CommandOp.STEP and self.start == "mean":
@@ -290,7 +274,7 @@ class UnicaimCoreParameters(Parameters):
     def idle_bound(self) -> int:
         """Cycles without a transfer, at most."""
         exact = self.attention.softmax_cycles(self.rows) + self.pe_array.latency + self.rows
-        steps = 2 * self.cells.score_limit if self.array == "cell" else 0
+        steps = self.cells.steps if self.array == "cell" else 0
         return 2 * exact + steps + self.latency + self.accumulator.planes + 16
 
     @functools.cached_property
@@ -374,7 +358,7 @@ class UnicaimCoreParameters(Parameters):
     def report_layout(self) -> data.StructLayout:
         """``row``: the row written, 0 for RESTART. ``evicts``: it was in use. ``conversions``: rows
         selected, by all heads together. ``steps`` of all searches for them."""
-        steps = self.group * (2 * self.cells.score_limit + 2)
+        steps = self.group * max(self.cells.steps, 2 * self.cells.score_limit + 2)
         return data.StructLayout(
             {
                 "row": index(range(self.rows)),

@@ -24,11 +24,6 @@ from hw.unicaim.threshold_search import threshold_search
 class DigitalArrayParameters(ArrayParameters):
     __doc__ = ArrayParameters.__doc__
 
-    @property
-    def steps(self) -> int:
-        """Steps of every search: one for each bit of a score. 11 for the paper's scores."""
-        return self.score.width
-
 
 class DigitalArray(UnicaimArray):
     """Score all rows against a query, then search for the k largest scores, one bit per step.

@@ -7,7 +7,8 @@ from hw.component import Component
 from hw.layout import FLAG, index
 from hw.ports import Ports, stream_in, stream_out
 from hw.unicaim.charge_accumulator import AccumulatorOp, ChargeAccumulator
-from hw.unicaim.core_parameters import CommandOp, UnicaimCoreParameters
+from hw.unicaim.command import CommandOp
+from hw.unicaim.core_parameters import UnicaimCoreParameters
 from hw.unicaim.eviction_sense import EvictionSense
 from hw.unicaim.group_sum import GroupSum
 

@@ -8,7 +8,8 @@ from amaranth.lib import memory
 from hw.component import Component
 from hw.ports import Ports
 from hw.unicaim.accumulation_pass import AccumulationPass
-from hw.unicaim.core_parameters import STAGES, CommandOp, UnicaimCoreParameters
+from hw.unicaim.command import CommandOp
+from hw.unicaim.core_parameters import STAGES, UnicaimCoreParameters
 from hw.unicaim.row_accumulation import accumulation_ports
 from hw.unicaim.serial_division import SerialDivision
 

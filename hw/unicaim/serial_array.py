@@ -48,11 +48,6 @@ class SerialArrayParameters(ArrayParameters):
         return self.rows // self.parallel
 
     @property
-    def steps(self) -> int:
-        """Steps of every search: one for each bit of a score."""
-        return self.score.width
-
-    @property
     def latency(self) -> int:
         """Cycles from a query's last plane to the first step of its search."""
         return self.words + 3

@@ -73,9 +73,10 @@ class TopkSense(Component[TopkSenseParameters]):
     One `k` is taken before each search. The high lines of every step `i` are counted, and
     `too_many` answers whether they are more than k. Two sets of rows are kept: ``winners``, the
     lines of the last step with k or fewer, and ``with_ties``, the lines of the last step with more.
-    A search ends as :func:`hw.unicaim.array.lines_layout` says; both arrays end it where the rows
-    in ``with_ties`` and not in ``winners`` have the next lower score, and so tie. Steps may be in
-    the order of a discharge or of a binary search.
+    A search ends as :func:`hw.unicaim.array.lines_layout` says; all arrays end it where the rows
+    in ``with_ties`` and not in ``winners`` have the next lower score, and so tie, but for a
+    discharge by the clock, where they have dropped since the last step with too many. Steps may be
+    in the order of a discharge or of a binary search.
 
     Then the selected rows leave in the order of their addresses, one per cycle: the winners, and
     with `fill` the lowest of the ties until there are k. If there were never more than k rows high,

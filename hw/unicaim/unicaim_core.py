@@ -16,7 +16,6 @@ from hw.unicaim.adc_bank import AdcBank
 from hw.unicaim.array import ArrayOp, UnicaimArray
 from hw.unicaim.cell_array import CellArray
 from hw.unicaim.command_sequence import CommandSequence, query_layout
-from hw.unicaim.core_parameters import CommandOp as CommandOp
 from hw.unicaim.core_parameters import UnicaimCoreParameters as UnicaimCoreParameters
 from hw.unicaim.digital_array import DigitalArray
 from hw.unicaim.exact_attention import ExactAttention, head_layout, operand_shape

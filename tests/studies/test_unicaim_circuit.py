@@ -10,7 +10,7 @@ import pytest
 from golden import __main__ as cli
 from golden.algorithms.unicaim.cost import Constants
 from golden.studies.study import Verdict
-from golden.studies.unicaim_circuit import arrays, lines, sense_claims, senses
+from golden.studies.unicaim_circuit import arrays, lines, rows, sense_claims, senses
 from golden.studies.unicaim_circuit.claims import claims
 from golden.studies.unicaim_circuit.measure import measure
 from golden.studies.unicaim_circuit.page import NAME, read, study
@@ -221,6 +221,37 @@ def test_a_row_without_errors_is_found_by_current_alone():
     )
 
 
+def test_own_errors_by_hand():
+    """A level more on one device of every cell is half of the cells, of resistors, whatever m."""
+    point = points(Setting())[RESISTIVE]
+    keys = np.array([[-2, 0, 1, 2] * 8, [3, 3, -1, 0] * 8])
+    level = (point.line.vth_high - point.line.vth_low) / 8
+    for device in (0, 1):
+        errors = np.zeros((2, 32, 2))
+        errors[..., device] = level
+        own = rows.own_errors(point, arrays.Array(keys, np.ones((1, 32), int)), errors)
+        np.testing.assert_allclose(own, 16, atol=0.5)
+    assert not rows.own_errors(point, arrays.Array(keys, np.ones((1, 32), int)), 0 * errors).any()
+
+
+def test_the_clock_by_hand(monkeypatch):
+    """Of rows of scores -511 .. -64 the search stops at -128, after 512 / 640 of a 0's time."""
+    monkeypatch.setattr(rows, "arrays", even_rows)
+    monkeypatch.setattr(rows, "CLOCKS", (64, 1024))
+    coarse, fine, late_coarse, late = rows.clock(Setting())["keys as they are"]
+    assert fine["found"] == fine["filled"] == 1 and fine["steps"] == 820 + 1
+    # Step 52 of 64 is the time of -118.2, step 53 that of -106.3; 828 of 1024 that of -121.2.
+    of_rows = [of["found"] * 64 for of in (coarse, late_coarse, late)]
+    np.testing.assert_allclose(of_rows, [55, 43, 58], atol=0.01)
+    # Rows that fill up were high in the step before it was late, all but one of which are right.
+    assert late["filled"] >= 63 / 64 and coarse["filled"] > coarse["found"]
+
+
+def test_rows_by_scores_count_ties_as_right():
+    scores = np.repeat([[3, 2, 2, 1]], 32, axis=1)
+    assert rows.right_rows(scores, scores) == 1 and rows.right_rows(-scores, scores) == 0.5
+
+
 def test_all_scores_are_in_steps():
     scores, rows = all_scores(4, 1, 2)
     assert scores.tolist() == [-4, -2, 0, 2, 4] and rows.shape == (5, 2, 4)
@@ -251,6 +282,13 @@ def test_all_scores_are_in_steps():
             ("recall", "rotated and centred", "spread", FIRST),
             [0.9] * 6,
             "III-B2",
+            Verdict.PARTLY,
+        ),
+        (("clock", "rotated and centred", 9, "filled"), 0.9, "III-B3, stop", Verdict.PARTLY),
+        (
+            ("calibration", "circuit", FIRST, "keys as they are", "deviation"),
+            [8.0, 7.0],
+            "III-B5, rows",
             Verdict.PARTLY,
         ),
     ],

@@ -18,6 +18,15 @@ def test_stream_rules(kind):
     prove_stream_rules(array, f"{kind}_array", "lines values", ["i", "too_many"])
 
 
+def test_stream_rules_of_cells_by_the_clock():
+    """Also from states in which a row is measured during a search, which lasts five cycles."""
+    times = {"time_steps": 16, "late": 200, "line_error": 20, "calibration_bits": 3}
+    array = CellArray(CellArrayParameters(rows=2, d=2, key_bits=1, spread_mv=54, **times))
+    spec = StreamRulesSpec(array, ["lines", "values"], ["i", "too_many"])
+    prove_block(spec, "timed_cell_array_rules", depth=10, seconds=300)
+    prove_block(spec, "timed_cell_array_rules", "cover", depth=12, seconds=300)
+
+
 def test_stream_rules_of_the_serial_array():
     """The induction begins in any state, also one in which words are scored during a search. Its
     depth covers that search and the passes over the words that it overlaps; 12 is too few."""

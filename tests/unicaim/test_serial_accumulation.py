@@ -8,7 +8,8 @@ from amaranth.sim import Simulator
 
 from golden.unicaim.charge_accumulator import ChargeAccumulator
 from golden.unicaim.eviction_sense import eviction_sense
-from hw.unicaim.core_parameters import CommandOp, UnicaimCoreParameters
+from hw.unicaim.command import CommandOp
+from hw.unicaim.core_parameters import UnicaimCoreParameters
 from hw.unicaim.serial_accumulation import SerialAccumulation
 from hw.unicaim.serial_division import SerialDivision
 from tests.support.campaign import suite_takes

@@ -6,17 +6,24 @@ import re
 import numpy as np
 import pytest
 
+from golden.unicaim.core_cycles import CoreCycles
 from golden.unicaim.divisors import code_units, query_divisors
 from hw.catalogue import find
 from hw.parameters import ParameterError
-from hw.unicaim.core_parameters import CommandOp, CommandWork
+from hw.unicaim.command import CommandOp, CommandWork
 from hw.unicaim.level_converter import RowKind
 from hw.unicaim.unicaim_core import UnicaimCoreParameters
 from sim.core.design import generate
 from sim.core.memory import MemoryTiming
 from sim.core.stalls import PATTERNS
 from sim.drivers.run import Simulation
-from sim.testbenches.unicaim.core_jobs import CoreJobs, cycles_of, random_jobs, real_jobs
+from sim.testbenches.unicaim.core_jobs import (
+    CoreJobs,
+    cycles_of,
+    random_jobs,
+    real_jobs,
+    timing_of,
+)
 from sim.testbenches.unicaim.unicaim_core import testbench
 from tests.support.kllm.compiled import Compiled
 
@@ -29,6 +36,15 @@ VARIANTS = {
         "parallel": 2,
         "fill": False,
         "start": "zero",
+    },
+    "cells by the clock, measured": {
+        "array": "cell",
+        "exact": "cells",
+        "spread_mv": 90,
+        "time_steps": 64,
+        "late": 20,
+        "line_error": 20,
+        "calibrate": True,
     },
     "cells of a cell array": {"array": "cell", "exact": "cells", "kv_heads": 1, "spread_mv": 30},
     "not rotated, one head": {"rotate": False, "kv_heads": 1, "group": 1, "d": 8, "rows": 12},
@@ -144,6 +160,28 @@ def test_cycles_of_queries(name):
             assert outcome.failure is None
             gaps.append(np.diff(outcome.cycles_of["o"]).tolist())
         assert gaps[0] == gaps[1], k
+
+
+@pytest.mark.campaign
+def test_cycles_of_rows_that_are_measured():
+    """A row waits for the measurement of the one before; its V is written after its report."""
+    p = dataclasses.replace(SMALL, array="cell", spread_mv=54, calibrate=True)
+    compiled, rng = Compiled(BLOCK, p), np.random.default_rng(1)
+    reports = []
+    for rows in (1, 7):
+        jobs = CoreJobs(p)
+        for kv_head in range(2):
+            jobs.load(kv_head, np.zeros(p.d, np.float16), 1.0)
+            for _ in range(rows):
+                jobs.preset(kv_head, *rng.standard_normal((2, p.d)).astype(np.float16))
+        model = CoreCycles(timing_of(p))
+        for work in jobs.work:
+            model.add(work)
+        outcome = compiled.check(jobs.stimulus([]))
+        assert outcome.cycles == model.end + 1
+        reports = outcome.cycles_of["report"].tolist()
+        assert reports == model.reports
+    assert reports[-1] - reports[-2] == p.cells.write_cycles == p.query_bits + p.adc_bits + 3
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ class StaticDynamicAttention(DecodeAttention):
     (``start`` of ``"mean"`` or ``"zero"``).
 
     On cells, keys are levels of ``key_bits`` and queries of ``query_bits``, with ``rotate``,
-    ``centre``, ``span``, ``spread_mv`` and ``seed`` as in ``LevelOptions``. Mean and step of the
-    keys are set by all keys of the prompt and then constant. Without rotation and centring, and
-    with ``observe`` of 0, this is the paper.
+    ``centre``, ``span``, ``spread_mv``, ``seed`` and ``calibrate`` as in ``LevelOptions``. Mean and
+    step of the keys are set by all keys of the prompt and then constant. Without rotation and
+    centring, and with ``observe`` of 0, this is the paper.
 
     ``exact`` is ``"rows"`` for attention on the keys as they are, or ``"cells"``, the paper's
     current-domain mode: the selected rows' scores on the cells are converted (``converter_bits``,
@@ -88,6 +88,7 @@ class StaticDynamicAttention(DecodeAttention):
         exact: str = "rows",
         converter_bits: int = 0,
         spread_mv: float = 0.0,
+        calibrate: str = "none",
         seed: int = 0,
         scale: float | None = None,
     ) -> None:
@@ -108,16 +109,20 @@ class StaticDynamicAttention(DecodeAttention):
             raise ValueError(f'start must be "mean" or "zero", not "{start}"')
         if exact not in ("rows", "cells"):
             raise ValueError(f'exact must be "rows" or "cells", not "{exact}"')
-        self._options = LevelOptions(key_bits, query_bits, rotate, centre, span, spread_mv, seed)
+        self._options = LevelOptions(
+            key_bits, query_bits, rotate, centre, span, spread_mv, seed, calibrate, converter_bits
+        )
         if not key_bits and (exact == "cells" or spread_mv):
             raise ValueError("without cells, key_bits of 0, exact must be rows and spread_mv 0")
-        if converter_bits and exact == "rows":
+        if exact == "rows" and calibrate == "codes":
+            raise ValueError("calibrate of codes needs exact of cells: rows are not converted")
+        if converter_bits and exact == "rows" and calibrate == "none":
             raise ValueError("converter_bits needs exact of cells: rows are not converted")
         self._heavy, self._capacity = heavy, heavy + reserved
         self._top_k, self._fill = top_k, fill
         self._prompt = prompt
         self._first_observed = max(prompt - observe, 0) if observe else 0
-        self._key_bits, self._exact, self._converter_bits = key_bits, exact, converter_bits
+        self._key_bits, self._exact = key_bits, exact
         self._accumulate, self._share, self._start = accumulate, share, start
         self._scale = scale
         self.conversions = 0
@@ -262,7 +267,7 @@ class StaticDynamicAttention(DecodeAttention):
         if self._exact == "cells":
             similarity = self._cells.scores(q, self._rows)
             scale = q.dtype.type(1 / np.sqrt(q.shape[1]) if self._scale is None else self._scale)
-            return similarity, scale * self._cells.converted(q, similarity, self._converter_bits)
+            return similarity, scale * self._cells.converted(q, similarity)
         exact = attention_scores(q, self._k[:, : self._rows], self._scale)
         return self._cells.scores(q, self._rows) if self._key_bits else exact, exact
 

@@ -15,7 +15,8 @@ class BitExactAttention(DecodeAttention):
 
     The prompt, of ``prompt`` tokens in a single call, is dense attention in floating point; then
     the ``heavy`` tokens that its last 32 queries give the most are written to the core, of
-    ``heavy`` + ``reserved`` rows. The array is one of cells if ``spread_mv`` is not 0. ``scale``
+    ``heavy`` + ``reserved`` rows. The array is one of cells if ``spread_mv`` or ``time_steps`` is
+    not 0; ``line_error`` and ``calibrate`` need ``time_steps`` and ``spread_mv``. ``scale``
     multiplies the scores; 1 / sqrt(d) when not given. Other parameters are as in
     :class:`golden.unicaim.unicaim_core.CoreSizes`. Rows that a query of a group selects are read,
     once for the group; ``alone`` counts each query's. Raises ``ValueError`` for tokens before the
@@ -33,6 +34,10 @@ class BitExactAttention(DecodeAttention):
         exact: str = "rows",
         rotate: bool = True,
         spread_mv: int = 0,
+        time_steps: int = 0,
+        late: int = 0,
+        line_error: int = 0,
+        calibrate: bool = False,
         seed: int = 1,
         scale: float | None = None,
     ) -> None:
@@ -41,6 +46,7 @@ class BitExactAttention(DecodeAttention):
         for name, value, least in (
             *(("heavy", heavy, 1), ("reserved", reserved, 0), ("top_k", top_k, 1)),
             *(("prompt", prompt, 1), ("spread_mv", spread_mv, 0), ("seed", seed, 0)),
+            *(("time_steps", time_steps, 0), ("late", late, 0), ("line_error", line_error, 0)),
         ):
             if value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
@@ -54,8 +60,12 @@ class BitExactAttention(DecodeAttention):
             query_bits=query_bits,
             exact=exact,
             rotate=rotate,
-            array="cell" if spread_mv else "digital",
+            array="cell" if spread_mv or time_steps else "digital",
             spread_mv=spread_mv,
+            time_steps=time_steps,
+            late=late,
+            line_error=line_error,
+            calibrate=calibrate,
             seed=seed,
         )
         self._core: UnicaimCore | None = None

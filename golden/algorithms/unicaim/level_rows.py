@@ -9,6 +9,12 @@ change neither a softmax nor an order of exact scores:
   spreads the few large elements of a key over all cells.
 
 Both are done where levels are made, outside the array, so its rows and its search do not change.
+
+A third answers the spread of the devices. A row adds the same sum of half of all its devices'
+errors to every score, whatever the query (``golden.algorithms.unicaim.spread``), and a query of
+zeros shows this sum alone. Calibration converts it once after each write and takes the code off the
+row's scores from then on. What is left is the conversion's rounding and the errors that depend on
+the query, and it knows nothing of detectors and capacitances, which have no part in a current.
 """
 
 import dataclasses
@@ -30,6 +36,8 @@ from golden.unicaim.cells import (
 )
 from golden.unicaim.rotation import rotated
 
+CALIBRATE = ("none", "codes", "lines")
+
 
 @dataclasses.dataclass(frozen=True)
 class LevelOptions:
@@ -46,6 +54,11 @@ class LevelOptions:
         ``golden.algorithms.unicaim.spread``.
     seed
         Seed of the rotation's signs and of the devices.
+    calibrate
+        What a row's own error, measured after each write, is taken off: ``none``; ``codes``, its
+        converted scores; ``lines``, all of its scores, as if its detector were trimmed by it.
+    converter_bits
+        Resolution of the converters, 0 for none.
     """
 
     key_bits: int = 3
@@ -55,8 +68,13 @@ class LevelOptions:
     span: float | None = None
     spread_mv: float = 0.0
     seed: int = 0
+    calibrate: str = "none"
+    converter_bits: int = 0
 
     def __post_init__(self) -> None:
+        if self.calibrate not in CALIBRATE:
+            known = ", ".join(CALIBRATE)
+            raise ValueError(f"calibrate must be one of {known}, not {self.calibrate}")
         if self.span is not None and not 0 < self.span < np.inf:
             raise ValueError(f"span must be above 0 and finite, not {self.span:g}")
         if not 0 <= self.spread_mv < np.inf:
@@ -95,6 +113,10 @@ class LevelRows:
         errors = device_errors((kv_heads, rows, d), spread, rng)
         self._key_error, self._row_error = (error.astype(dtype) for error in errors)
         self._cells = self._key_error.copy()
+        self._row_error *= query_limit(options.query_bits)
+        # A row's own error does not depend on its key here, so one measurement is as good as one
+        # after each write.
+        self._measured = self._codes(self._row_error, d)
 
     def write(self, heads: np.ndarray, rows: np.ndarray, keys: np.ndarray) -> None:
         """Write ``keys`` [kv heads, ..., d] into ``rows`` of ``heads``, both [kv heads, ...]."""
@@ -109,23 +131,33 @@ class LevelRows:
         """
         bits = self._options.query_bits
         levels = query_levels(self._rotated(q), bits).astype(q.dtype)
-        error = self._row_error[:, :rows] * query_limit(bits)
+        error = self._row_error[:, :rows]
+        if self._options.calibrate == "lines":
+            error = error - self._measured[:, :rows]
         shown = attention_scores(levels, self._cells[:, :rows], 1.0)
         return shown + np.repeat(error, len(q) // len(error), axis=0)
 
-    def converted(self, q: np.ndarray, scores: np.ndarray, converter_bits: int) -> np.ndarray:
+    def converted(self, q: np.ndarray, scores: np.ndarray) -> np.ndarray:
         """Inner products of queries and centred keys by ``scores`` [heads, rows], rotated or not.
 
-        A score counts one key step times one query step. ``converter_bits`` is the resolution of
-        the converters, 0 for scores as they are.
+        A score counts one key step times one query step.
         """
         options = self._options
-        if converter_bits:
-            limit = score_limit(q.shape[-1], options.key_bits, options.query_bits)
-            codes, unit = converter_codes(scores, limit, converter_bits)
-            scores = (codes * unit).astype(scores.dtype)
+        scores = self._codes(scores, q.shape[-1])
+        if options.calibrate == "codes":
+            measured = self._measured[:, : scores.shape[1]]
+            scores = scores - np.repeat(measured, len(q) // len(measured), axis=0)
         steps = np.repeat(self._step, len(q) // len(self._step))
         return scores * (steps * query_step(self._rotated(q), options.query_bits))[:, None]
+
+    def _codes(self, scores: np.ndarray, d: int) -> np.ndarray:
+        """Scores of rows of `d` cells as their converters show them, in scores."""
+        options = self._options
+        if not options.converter_bits:
+            return scores
+        limit = score_limit(d, options.key_bits, options.query_bits)
+        codes, unit = converter_codes(scores, limit, options.converter_bits)
+        return (codes * unit).astype(scores.dtype)
 
     def _rotated(self, x: np.ndarray) -> np.ndarray:
         return x if self._turn is None else x @ self._turn

@@ -6,11 +6,14 @@ from golden.algorithms.unicaim.cost import Constants
 from golden.studies.study import OURS, Claim, Verdict
 from golden.studies.unicaim_circuit import sense_claims as senses
 from golden.studies.unicaim_circuit.arrays import LATE, ROWS, SPREADS, TOP
+from golden.studies.unicaim_circuit.rows import QUERY_BITS
 from golden.studies.unicaim_circuit.sense_claims import ENOUGH, NEAR, Data, mixed
 from golden.studies.unicaim_circuit.setting import CELLS
 
 HALF_A_LEVEL, HALF_A_CODE = 0.5, 0.5
 """In levels of a cell, and in scores: a 10-bit converter's code is one score."""
+COARSE = 256
+"""Steps of the clock that are told."""
 
 
 def claims(data: Data) -> list[Claim]:
@@ -37,6 +40,8 @@ def claims(data: Data) -> list[Claim]:
         _all_rows(data),
         _noise(data),
         _rotation(data),
+        _clocked(data),
+        _measured(data),
     ]
 
 
@@ -261,6 +266,61 @@ def _noise(data: Data) -> Claim:
         " at V_R = V_DD the levels take a part of the window alone, so 54 mV are more of a level",
         OURS,
         "Fig. 9",
+    )
+
+
+def _clocked(data: Data) -> Claim:
+    found = {
+        way: [row for row in of if row["clock"] == COARSE] for way, of in data["clock"].items()
+    }
+    return Claim(
+        "a late stop costs few rows where the lines of the last step with too many are kept, as"
+        f" `unicaim.topk_sense` does; {COARSE} steps of a clock until a line of score 0 drops",
+        "; ".join(
+            f"{way}, stop {row['late'] / 1024:.1%} late: {row['found']:.0%} of the top {TOP} are"
+            f" high, {row['filled']:.1%} with those that fill up"
+            for way, of in found.items()
+            for row in of
+        ),
+        Verdict.of(*(row["filled"] > ENOUGH for of in found.values() for row in of)),
+        "rows that a late stop loses were high in that step, with few others. It takes a register"
+        " for each line beside the one that the text has for the addresses",
+        OURS,
+        "III-B3, stop",
+    )
+
+
+def _measured(data: Data) -> Claim:
+    found = data["calibration"]["circuit"]
+    ratios = [
+        of["deviation"][1] / of["deviation"][0] for ways in found.values() for of in ways.values()
+    ]
+    at = SPREADS.index(54)
+    linear = data["calibration"]["linear"]
+    return Claim(
+        "measuring a row once after each write takes half of the variance off the scores of 1-bit"
+        " queries, and more of more bits",
+        f"the deviation is {min(ratios):.2f} to {max(ratios):.2f} of what it was, and recall "
+        + "; ".join(
+            f"{of['recall'][1]:.0%} for {of['recall'][0]:.0%} ({name}, {way})"
+            for name, ways in found.items()
+            for way, of in ways.items()
+        )
+        + f"; of {QUERY_BITS}-bit queries on linear cells "
+        + "; ".join(
+            f"{of['measured'][at]:.0%} for {of['not measured'][at]:.0%} ({way})"
+            for way, of in linear.items()
+        ),
+        Verdict.of(
+            *(abs(ratio / 0.5**0.5 - 1) < NEAR for ratio in ratios),
+            *(of["measured"][at] > of["not measured"][at] for of in linear.values()),
+        ),
+        "with errors a and b of a cell's devices a digit q adds q (a - b) / 2 + (a + b) / 2. The"
+        " sum of the second over the row is the same for all queries, and +1 and then -1 on all"
+        " cells show it; each plane of a query adds it again. Each further reference"
+        " query of d digits tells about a d-th of the rest",
+        OURS,
+        "III-B5, rows",
     )
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from golden.studies.unicaim_circuit import arrays, lines, senses
+from golden.studies.unicaim_circuit import arrays, lines, rows, senses
 from golden.studies.unicaim_circuit.setting import Setting
 
 
@@ -29,4 +29,6 @@ def measure(setting: Setting) -> dict[str, Any]:
         "energy": arrays.energy(setting),
         "deviations": arrays.deviations(setting),
         "recall": arrays.recall(setting),
+        "clock": rows.clock(setting),
+        "calibration": rows.calibration(setting),
     }

@@ -5,6 +5,7 @@ from typing import Any
 
 from golden.studies.study import Table
 from golden.studies.unicaim_circuit.arrays import CAPACITANCES, DETECTORS, LATE, ROWS, SPREADS, TOP
+from golden.studies.unicaim_circuit.rows import CONVERTER_BITS, QUERY_BITS, THIRD
 from golden.studies.unicaim_circuit.setting import A_VT, CELLS, INVERTER
 
 Data = Mapping[str, Any]
@@ -19,6 +20,9 @@ def tables(data: Data) -> list[Table]:
         _detector(data),
         _capacitance(data),
         _late(data),
+        _clock(data),
+        _measured(data),
+        _measured_spread(data),
         _linear(data),
         _noise(data),
         _energy(data),
@@ -100,6 +104,53 @@ def _late(data: Data) -> Table:
         [(way, of["late"]) for way, of in data["recall"].items()],
         ("", "{0[0]}"),
         *((f"{late:.1%}", f"{{0[1][{n}]:.0%}}") for n, late in enumerate(LATE)),
+    )
+
+
+def _clock(data: Data) -> Table:
+    return Table.of(
+        "By the clock of `unicaim.cell_array`, no spread: recall of the rows that are high when the"
+        " search ends, and with rows of the last step with too many that fill up to"
+        f" {TOP}, lowest addresses first",
+        [(way, row) for way, of in data["clock"].items() for row in of],
+        ("", "{0[0]}"),
+        ("steps until a score of 0", "{0[1][clock]}"),
+        ("late, 1024ths", "{0[1][late]}"),
+        ("high", "{0[1][found]:.0%}"),
+        ("filled up", "{0[1][filled]:.1%}"),
+        ("steps of a search", "{0[1][steps]:.0f}"),
+    )
+
+
+def _measured(data: Data) -> Table:
+    return Table.of(
+        f"Rows with {data['setting']['spread_mv']:g} mV as they are, and with their own errors"
+        f" measured once: deviation of a score by 1/t, and recall, 1-bit queries, every"
+        f" {THIRD}rd array",
+        [
+            (f"{name}, {way}", found)
+            for name, of in data["calibration"]["circuit"].items()
+            for way, found in of.items()
+        ],
+        ("", "{0[0]}"),
+        ("scores", "{0[1][deviation][0]:.2f}"),
+        ("measured", "{0[1][deviation][1]:.2f}"),
+        ("recall", "{0[1][recall][0]:.0%}"),
+        ("recall, measured", "{0[1][recall][1]:.0%}"),
+    )
+
+
+def _measured_spread(data: Data) -> Table:
+    return Table.of(
+        f"Recall by the spread of thresholds, {QUERY_BITS}-bit queries on linear cells, own errors"
+        f" measured by converters of {CONVERTER_BITS} bits",
+        [
+            (f"{way}, {name}", found)
+            for way, of in data["calibration"]["linear"].items()
+            for name, found in of.items()
+        ],
+        ("", "{0[0]}"),
+        *((f"{mv} mV", f"{{0[1][{n}]:.0%}}") for n, mv in enumerate(SPREADS)),
     )
 
 

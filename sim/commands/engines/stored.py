@@ -28,6 +28,9 @@ class StoredAttention(Fp16Attention[P]):
         Names of the figures that :meth:`count` adds up.
     """
 
+    drain = DRAIN
+    """Cycles after a step's last output, more of a block that is busy longer."""
+
     def __init__(self, run: LayerRun, memories: dict[str, Memory], width: int, sums: Sequence[str]):
         super().__init__(run, memories, width, sums)
         self._memories = memories
@@ -56,7 +59,7 @@ class StoredAttention(Fp16Attention[P]):
     def _run(
         self, token: int, stimulus: Stimulus, changes: dict[str, tuple[np.ndarray, np.ndarray]]
     ) -> None:
-        outcome = self._compared(token, stimulus, DRAIN)
+        outcome = self._compared(token, stimulus, self.drain)
         wanted = {}
         for name, (changed, rows) in changes.items():
             self._expected[name][changed] = rows
@@ -70,7 +73,7 @@ class StoredAttention(Fp16Attention[P]):
 
     def _alone(self, token: int, inputs: dict, beats: dict[str, int]) -> Outcome:
         """A step by the RTL, compared with nothing; `beats` are its outputs'."""
-        outcome = self._rtl(token, inputs, beats, DRAIN)
+        outcome = self._rtl(token, inputs, beats, self.drain)
         self._count(outcome)
         return outcome
 

@@ -10,6 +10,7 @@ import numpy as np
 from amaranth.hdl import unsigned
 
 from golden.trace import Trace
+from golden.unicaim.cell_array import Search
 from golden.unicaim.cells import key_limit, query_planes
 from hw.unicaim.array import ArrayOp, ArrayParameters
 from sim.core import payload
@@ -21,17 +22,13 @@ from sim.testbenches.unicaim.operands import pack_bits, real_levels
 class ArrayTestbench:
     """
     search
-        ``search(scores, used, k, limit)``: which lines are high in each step, and the answers.
-    last
-        ``last(steps, parameters)``: whether each of a search's steps is marked as the last, bool.
-    stoppable
-        Whether searches end with the first answer 0.
+        ``search(parameters, scores, used, k)``: the steps of a search.
     scores
         ``scores(parameters, keys, planes, context)``: of all rows for a query of planes.
     """
 
-    def __init__(self, search: Callable, last: Callable, stoppable: bool, scores: Callable):
-        self.search, self.last, self.stoppable, self.scores = search, last, stoppable, scores
+    def __init__(self, search: Callable[..., Search], scores: Callable[..., np.ndarray]):
+        self.search, self.scores = search, scores
 
     def default_vectors(self, parameters: ArrayParameters) -> int:
         return 48 if parameters.rows <= 16 else 12
@@ -101,6 +98,8 @@ class BitLines:
         self.context = 0
         """Context of the beats to come."""
         self._beats: list[tuple] = []
+        self.writes = 0
+        """Rows written."""
 
     @property
     def keys(self) -> np.ndarray:
@@ -112,6 +111,7 @@ class BitLines:
 
     def write(self, row: int, levels: np.ndarray) -> None:
         self.keys[row], self.used[row] = levels, True
+        self.writes += 1
         self._beat(ArrayOp.WRITE, row, 0, levels)
 
     def clear(self) -> None:
@@ -143,44 +143,41 @@ class Steps(BitLines):
     ):
         super().__init__(parameters)
         self.testbench, self.notes = testbench, list(notes)
-        self.searches: list[np.ndarray] = []
-        self.answers: list[np.ndarray] = []
+        self.searches: list[Search] = []
         self.values: list[np.ndarray] = []
 
     def query(self, planes: np.ndarray, k: int) -> None:
         p = self.parameters
         self.apply(planes)
         scores = np.where(self.used, self.testbench.scores(p, self.keys, planes, self.context), 0)
-        high, too_many = self.testbench.search(scores, self.used, k, p.score_limit)
-        self.searches.append(high)
-        self.answers.append(too_many)
+        self.searches.append(self.testbench.search(p, scores, self.used, k))
         self.values.append(scores)
 
     def stimulus(self) -> Stimulus:
         p = self.parameters
         beats = self.payloads()
         lines = [
-            np.column_stack(
-                [high, self.testbench.last(high, p), np.full(len(high), self.testbench.stoppable)]
-            )
-            for high in self.searches
+            np.column_stack([search.high, search.last, search.stoppable])
+            for search in self.searches
         ]
+        answers = np.concatenate([search.too_many for search in self.searches])
+        steps = [len(search.high) for search in self.searches]
         owners = np.arange(len(self.searches))
         return Stimulus(
             inputs={
                 "i": beats,
-                "too_many": payload.pack(unsigned(1), {"payload": np.concatenate(self.answers)}),
+                "too_many": payload.pack(unsigned(1), {"payload": answers}),
             },
             outputs={
                 "lines": pack_bits(np.concatenate(lines)),
                 "values": payload.pack(p.values_layout, {"": np.array(self.values)}),
             },
             transaction_of={
-                "lines": np.repeat(owners, [len(high) for high in self.searches]),
+                "lines": np.repeat(owners, steps),
                 "values": owners,
             },
             transactions=len(self.searches),
-            cycles=p.cycles(len(beats), sum(map(len, self.searches))),
+            cycles=p.cycles(len(beats) + self.writes * (p.write_cycles - 1), sum(steps)),
             notes=self.notes,
         )
 

@@ -9,7 +9,8 @@ from golden.unicaim.core_cycles import CoreCycles, JobWork, Timing
 from golden.unicaim.divisors import code_units, divisor_for, key_divisor, query_divisors
 from golden.unicaim.unicaim_core import CoreSizes, JobResult, UnicaimCore
 from hw.attention.special_function_unit import Operation
-from hw.unicaim.core_parameters import STAGES, CommandOp, UnicaimCoreParameters
+from hw.unicaim.command import CommandOp
+from hw.unicaim.core_parameters import STAGES, UnicaimCoreParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
@@ -198,6 +199,7 @@ def timing_of(p: UnicaimCoreParameters) -> Timing:
         converters=p.converters if p.exact == "cells" else 0,
         bits=p.adc_bits,
         reduction=lambda rows: p.softmax.reduction_cycles(rows, Operation.SOFTMAX),
+        calibration=p.cells.write_cycles - 1,
         words=p.words if p.accumulators else 0,
         drain=STAGES,
     )

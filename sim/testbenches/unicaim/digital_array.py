@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from golden.unicaim.cell_array import Search
 from golden.unicaim.cells import row_scores
 from golden.unicaim.digital_array import search
 from hw.unicaim.array import ArrayParameters
@@ -16,9 +17,11 @@ def exact_scores(
     return row_scores(keys, query[None])[0]
 
 
-testbench = ArrayTestbench(
-    search,
-    last=lambda high, p: np.arange(len(high)) == len(high) - 1,
-    stoppable=False,
-    scores=exact_scores,
-)
+def bitwise(p: ArrayParameters, scores: np.ndarray, used: np.ndarray, k: int) -> Search:
+    """A search bit by bit."""
+    high, too_many = search(scores, used, k, p.score_limit)
+    last = np.arange(len(high)) == len(high) - 1
+    return Search(high, too_many, last, np.zeros(len(high), bool))
+
+
+testbench = ArrayTestbench(bitwise, exact_scores)

@@ -36,10 +36,17 @@ DEFAULTS = {
     "exact": "rows",
     "converter_bits": 0,
     "spread_mv": 0.0,
+    "calibrate": "none",
     "seed": 0,
     "scale": None,
 }
-WITHOUT_CELLS = {"key_bits": 0, "exact": "rows", "converter_bits": 0, "spread_mv": 0.0}
+WITHOUT_CELLS = {
+    "key_bits": 0,
+    "exact": "rows",
+    "converter_bits": 0,
+    "spread_mv": 0.0,
+    "calibrate": "none",
+}
 OPTIONS = st.fixed_dictionaries(
     {
         "heavy": st.integers(1, 7),
@@ -59,6 +66,7 @@ OPTIONS = st.fixed_dictionaries(
         "exact": st.sampled_from(["rows", "cells"]),
         "converter_bits": st.sampled_from([0, 4, 10]),
         "spread_mv": st.sampled_from([0.0, 54.0]),
+        "calibrate": st.sampled_from(["none", "codes", "lines"]),
         "seed": st.integers(0, 9),
         "scale": st.sampled_from([None, 0.7]),
     }
@@ -66,10 +74,12 @@ OPTIONS = st.fixed_dictionaries(
 
 
 def consistent(options):
-    """Without cells there are no converters and no devices."""
+    """Without cells there are no converters and no devices; exact rows are not converted."""
     if not options["key_bits"]:
         return options | WITHOUT_CELLS
-    return options | ({"converter_bits": 0} if options["exact"] == "rows" else {})
+    if options["exact"] == "rows" and options["calibrate"] != "lines":
+        return options | {"converter_bits": 0, "calibrate": "none"}
+    return options
 
 
 def compare(options, group, kv_heads, tokens, seed, whole=False):
@@ -288,6 +298,8 @@ def test_better_selections_serve_better_on_a_real_model(shipped_trace):
         ({"converter_bits": -1}, "converter_bits must be at least 0, not -1"),
         ({"converter_bits": 25}, "converter_bits must be at most 24, not 25"),
         ({"converter_bits": 10}, "converter_bits needs exact of cells"),
+        ({"calibrate": "rows"}, "calibrate must be one of none, codes, lines, not rows"),
+        ({"calibrate": "codes"}, "calibrate of codes needs exact of cells: rows are not converted"),
         ({"exact": "row"}, 'exact must be "rows" or "cells", not "row"'),
         ({"exact": "cells", "key_bits": 0}, "without cells, key_bits of 0, exact must be rows"),
         ({"spread_mv": 54, "key_bits": 0}, "without cells, .* spread_mv 0"),

@@ -1,5 +1,7 @@
 """Options of the array's levels: which change no result, what each of them does."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -113,6 +115,22 @@ def test_noise_of_the_rows(query_bits):
     deviation = 0.36 * (64 * ((top + digit) ** 2 + (top - digit) ** 2) / 4) ** 0.5
     assert shown.std() == pytest.approx(deviation, rel=0.05)
     assert abs(shown.mean()) < 4 * deviation / 4000**0.5
+
+
+@pytest.mark.parametrize("bits", [0, 10])
+def test_calibration_leaves_the_errors_that_depend_on_the_query(bits):
+    """Digit (a - b) / 2 of each of 64 cells and, with converters, their rounding: codes of 4."""
+    k, q = np.zeros((1, 1, 64)), np.ones((1, 64)) * 100
+    options = LevelOptions(spread_mv=54, rotate=False, converter_bits=bits, calibrate="lines")
+    rows = LevelRows(options, k, 4000)
+    left = 0.36 * 2 * (64 / 2) ** 0.5  # a constant query is at 2 levels
+    rounding = 4 / 12**0.5 if bits else 0
+    assert rows.scores(q, 4000).std() == pytest.approx(np.hypot(left, rounding), rel=0.04)
+    if not bits:  # codes are the same scores, only later
+        codes = LevelRows(dataclasses.replace(options, calibrate="codes"), k, 4000)
+        assert codes.scores(q, 4000).std() > 2.5 * left
+        later, lines = (x.converted(q, x.scores(q, 4000)) for x in (codes, rows))
+        np.testing.assert_allclose(later, lines, atol=1e-9)
 
 
 def test_a_token_of_the_prompt_counts_if_the_last_queries_need_it():

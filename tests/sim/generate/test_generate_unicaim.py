@@ -56,6 +56,15 @@ def test_with_all_rows_it_is_dense_attention(generated, tmp_path):
     assert run["cycles"].sum(0).tolist() == result["cycles_per_token"]
 
 
+@pytest.mark.campaign
+def test_cells_by_the_clock_that_are_measured(generated):
+    """A row of the prompt is measured when its report has come, so a step begins after that."""
+    options = "time_steps=128 late=10 spread_mv=54 line_error=5 calibrate=1 exact=cells"
+    settings = " ".join(f"--set {option}" for option in options.split())
+    result = result_of(generated, f"--set array=cell {settings} --set accumulators=0 --top-k 4")
+    assert result["figures"]["steps"] / result["figures"]["queries"] > 64
+
+
 def test_rows_are_selected_and_evicted(generated, tmp_path):
     path = tmp_path / "run.npz"
     options = f"--top-k 4 --tokens 24 --memory latency=1..9,order=any --trace-out {path}"

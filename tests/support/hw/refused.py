@@ -337,6 +337,18 @@ REFUSED = UNITS | {
     },
     "unicaim.cell_array": {
         "spread_mv=201": "spread_mv must be between 0 and 200, not 201",
+        "time_steps=15": "time_steps must be 0 or between 16 and 4096, not 15",
+        "time_steps=4097": "time_steps must be 0 or between 16 and 4096, not 4097",
+        "time_steps=16 late=1025": "late must be between 0 and 1024, not 1025",
+        "time_steps=16 line_error=101": "line_error must be between 0 and 100, not 101",
+        "late=1": "late must be 0 without time_steps, not 1",
+        "line_error=1": "line_error must be 0 without time_steps, not 1",
+        "spread_mv=1 calibration_bits=1": "calibration_bits must be 0 or between 2 and 24, not 1",
+        "spread_mv=1 calibration_bits=25": "calibration_bits must be 0 or between 2 and 24, not 25",
+        "calibration_bits=10": "calibration_bits must be 0 without spread_mv, not 10",
+        "spread_mv=1 query_bits=8 calibration_bits=8": (
+            "calibration_bits must be at least 9, 8 less than a score has, not 8"
+        ),
     },
     "unicaim.charge_accumulator": {
         "rows=1": "rows must be at least 2, not 1",

@@ -76,19 +76,31 @@ class Array:
         for a, b, error in zip(self.rotated(query), key, self.key_errors[row.address], strict=True):
             digit = max(-top, min(top, round(a / step)))
             total += digit * (max(-limit, min(limit, round(b / (self.step or 1)))) + error)
-        return total + top * self.row_errors[row.address]
+        own = top * self.row_errors[row.address]
+        return total + own - (self.code(own, d=len(query)) if self.calibrates("lines") else 0)
+
+    def calibrates(self, what):
+        return self.options.calibrate == what
+
+    def code(self, similarity, d):
+        """What a converter shows, in scores."""
+        if not self.options.converter_bits:
+            return similarity
+        limit = d * 2 ** (self.options.key_bits - 1) * (2**self.options.query_bits - 1)
+        unit, half = 1, 2 ** (self.options.converter_bits - 1)
+        while limit > half * unit:
+            unit *= 2
+        return unit * max(-half, min(half - 1, math.floor(similarity / unit + 0.5)))
 
     def score(self, query, row, similarity):
         """What the softmax gets."""
         if self.options.exact == "rows":
             return self.scale * float(query @ row.k)
-        if self.options.converter_bits:
-            limit = len(query) * 2 ** (self.options.key_bits - 1) * (2**self.options.query_bits - 1)
-            unit, half = 1, 2 ** (self.options.converter_bits - 1)
-            while limit > half * unit:
-                unit *= 2
-            similarity = unit * max(-half, min(half - 1, math.floor(similarity / unit + 0.5)))
-        return self.scale * similarity * (self.step or 1) * self.query_step(query)
+        shown = self.code(similarity, d=len(query))
+        if self.calibrates("codes"):
+            own = (2**self.options.query_bits - 1) * self.row_errors[row.address]
+            shown -= self.code(own, d=len(query))
+        return self.scale * shown * (self.step or 1) * self.query_step(query)
 
     def decode(self, t, queries, k, v):
         new = Row(t, k, v, 0.0, len(self.rows))

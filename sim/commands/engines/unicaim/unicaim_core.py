@@ -39,6 +39,8 @@ class UnicaimAttention(StoredAttention[UnicaimCoreParameters]):
     def __init__(self, run: LayerRun, heavy: int, top_k: int):
         p = run.parameters(UnicaimCoreParameters)
         self._jobs = CoreJobs(p, modelled=run.check)
+        # A row that is measured after its write keeps the array busy past its report.
+        self.drain = DRAIN + p.cells.write_cycles - 1
         names = "conversions", "conversions of all rows", "steps", "rows evicted", "queries"
         super().__init__(run, self._jobs.memories(), p.d, names)
         self._heavy, self._top_k = heavy, top_k
@@ -126,7 +128,7 @@ class UnicaimAttention(StoredAttention[UnicaimCoreParameters]):
         if self._jobs.modelled:
             self._later(tokens - 1, self._jobs.stimulus([]))
         else:
-            self._rtl(tokens - 1, self._jobs.inputs(), {"report": kept.size}, DRAIN)
+            self._rtl(tokens - 1, self._jobs.inputs(), {"report": kept.size}, self.drain)
         self.rows = kept.size
         for token in range(tokens):
             last = token == tokens - 1
