@@ -99,7 +99,7 @@ def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -
 
 
 def random_context(p: TopickCoreParameters, rng: np.random.Generator) -> int:
-    """Any context; a core of one draws no number for it."""
+    """Any context; none is drawn for a core of one."""
     return int(rng.integers(p.contexts)) if p.contexts > 1 else 0
 
 
