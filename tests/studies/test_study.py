@@ -20,6 +20,7 @@ from sim.studies.kllm import page as counting
 from sim.studies.lad import page as lad
 from sim.studies.topick import page as pruning
 from sim.studies.topick.measured import read
+from sim.studies.topick.together import read_together
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 KEPT = {
@@ -31,7 +32,9 @@ KEPT = {
     "veda_speed": veda.speed_study,
     **{f"{page.name}_area": lambda page=page: page.study(areas.read()) for page in areas.PAGES},
     "lad_speed": lambda: lad.study(lad.read(RESULTS / "lad_speed.json"), lad.kept_rows()),
-    "topick_speed": lambda: pruning.study(read(RESULTS / "topick_speed.json")),
+    "topick_speed": lambda: pruning.study(
+        read(RESULTS / "topick_speed.json"), read_together(RESULTS / "topick_speed.json")
+    ),
     "kllm_counting": lambda: counting.study(counting.read(RESULTS / "kllm_counting.json")),
 }
 
