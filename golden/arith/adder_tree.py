@@ -25,7 +25,7 @@ def adder_tree(
     if values.dtype.kind in "iu":
         return values.sum(axis=-1)
     if operation == "add" and not flush_subnormals and values.shape[-1] > 1:
-        # A NaN remains one, whatever its bits, so those of the last sum are set alone.
+        # A NaN remains one, whatever its bits, so the bits of the last sum alone are set.
         with np.errstate(all="ignore"):
             return canonical(tree(values, np.add))
     unit = {"add": float_add, "max": float_max}[operation]

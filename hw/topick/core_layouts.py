@@ -145,7 +145,7 @@ class CoreLayouts:
 
     @property
     def command_fields(self) -> dict:
-        """What a query must bring along where those of several commands wait at the same time."""
+        """What a query brings along where queries of several commands wait at the same time."""
         command = {name: field.shape for name, field in self.command_layout}
         names = ("tokens", "threshold", "context") if self.contexts > 1 else ()
         return {name: command[name] for name in names}

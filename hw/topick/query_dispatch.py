@@ -51,7 +51,7 @@ def dispatch(m: Module, core, groups: list[LaneGroup], job, begin, known, storin
                 m.d.sync += [chosen.eq(0), kv_head.eq(kv_head + 1)]
     token = _repeat(m, core, job, begin, sending, head, place, chosen, kv_head)
     with m.If(begin):
-        # A context's kv heads in a lane are numbered after those of the contexts before it.
+        # A context's kv heads in a lane are numbered after the kv heads of earlier contexts.
         first_head = context_of(p, core.command.payload) * p.kv_heads_of_lane
         m.d.sync += [head.eq(0), place.eq(0), chosen.eq(0), kv_head.eq(first_head)]
 

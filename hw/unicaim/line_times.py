@@ -1,9 +1,9 @@
 """Tables of a sense line's discharge as a circuit (UniCAIM, section III-B3).
 
 A cell is two transistors from the line to ground by the EKV equation; key levels are programmed by
-equal steps of current, at V_R = V_DD = 1 V over a window of 1.2 V. The constants and their sources
-are those of the project's model of the circuit, `golden/unicaim/sense_line.py`, whose times a test
-compares with these tables. Only the ratio of times matters, so capacitances do not.
+equal steps of current, at V_R = V_DD = 1 V over a window of 1.2 V. The constants have their sources
+in the project's model of the circuit, `golden/unicaim/sense_line.py`, with whose times a test
+compares these tables. Only the ratio of times matters, so capacitances do not.
 """
 
 import functools

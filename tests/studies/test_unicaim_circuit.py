@@ -240,7 +240,7 @@ def test_the_clock_by_hand(monkeypatch):
     monkeypatch.setattr(rows, "CLOCKS", (64, 1024))
     coarse, fine, late_coarse, late = rows.clock(Setting())["keys as they are"]
     assert fine["found"] == fine["filled"] == 1 and fine["steps"] == 820 + 1
-    # Step 52 of 64 is the time of -118.2, step 53 that of -106.3; 828 of 1024 that of -121.2.
+    # Step 52 of 64 is the time of a score of -118.2, step 53 of -106.3; 828 of 1024 of -121.2.
     of_rows = [of["found"] * 64 for of in (coarse, late_coarse, late)]
     np.testing.assert_allclose(of_rows, [55, 43, 58], atol=0.01)
     # Rows that fill up were high in the step before it was late, all but one of which are right.

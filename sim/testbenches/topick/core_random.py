@@ -38,7 +38,7 @@ class Sequence:
 
 def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -> Jobs:
     """Sequences of any length, heads, groups, codes, scales and thresholds; refused jobs between.
-    Those of several contexts go on in any order.
+    Sequences of several contexts go on in any order.
 
     If they are few, the first job has tokens that may be pruned, most of them cached.
     """
