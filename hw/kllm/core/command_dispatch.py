@@ -78,7 +78,8 @@ class CommandDispatch(Component[CoreParameters]):
 
     A command starts when there is room in the queue of `results`, so at most `IN_FLIGHT` are in
     flight, and is accepted with its last vector's. The parts must accept their commands of a
-    product before its last result leaves: then no other queue overflows. ``results.ready`` says
+    product before its last result leaves: then no other queue overflows but `index_end`, which each
+    vector waits for. ``results.ready`` says
     that it leaves, and so is high only for a command that is offered.
 
     Latency: 1 cycle from a command to the parts' commands, and one more for each further vector.
@@ -140,8 +141,8 @@ class CommandDispatch(Component[CoreParameters]):
         several = Mux(vectors == 0, 1, vectors)
         sizes = {"sets": sets, "vectors": several, "words": words, "groups": groups}
         fields = self._fields(bank, end, columns, sizes)
-        room = self._queues(m, push, push & ~started, fields)
-        allowed = started | (room & (loaded | ~needs_tables))
+        room, next_room = self._queues(m, push, push & ~started, fields)
+        allowed = next_room & (started | (room & (loaded | ~needs_tables)))
         # All parts get a command in the same cycle and work it off at their own pace: the queues
         # are why a part that is early cannot block one that is late. Room is tested once for a
         # whole batch, so a batch that has begun is never stuck half queued.
@@ -204,11 +205,15 @@ class CommandDispatch(Component[CoreParameters]):
             m.d.sync += users[n].eq(users[n] + acquire - release)
         return users
 
-    def _queues(self, m: Module, vector: Value, first: Value, commands: dict) -> Value:
+    def _queues(
+        self, m: Module, vector: Value, first: Value, commands: dict
+    ) -> tuple[Value, Value]:
         """Queue the commands of a vector, and with a product's first the product's.
 
-        Returns whether there is room for a product's commands, and then for all its vectors': those
-        of `results` leave last, so the other queues hold no more products than theirs.
+        Returns whether there is room for a product's commands, and then for its vectors' in all
+        queues but one: commands of `results` leave last, so those queues hold no more products.
+        But results may leave while the vector's indices still wait to be stored, so whether
+        `index_end` has room for this vector is returned, too.
         """
         for name, fields in commands.items():
             o = getattr(self, name)
@@ -225,4 +230,6 @@ class CommandDispatch(Component[CoreParameters]):
             ]
             if name == "results":
                 room = queue.i.ready
-        return room
+            if name == "index_end":
+                next_room = queue.i.ready
+        return room, next_room
