@@ -15,6 +15,9 @@ DTYPES = {
 }
 """Format names of the hardware, and dtypes with the same values and bits."""
 
+NUMPY = frozenset(np.dtype(kind) for kind in (np.float16, np.float32, np.float64))
+"""Formats that NumPy itself has."""
+
 Values = np.ndarray | np.floating
 """Numbers of one format: an array or a NumPy scalar."""
 
@@ -56,7 +59,9 @@ def _limits(dtype: np.dtype) -> tuple[np.unsignedinteger, np.unsignedinteger, np
 
 
 def is_nan(values: Values) -> np.ndarray:
-    """Whether values are NaN, by their bits, so that a signalling NaN raises no warning."""
+    """Whether values are NaN; a signalling NaN raises no warning."""
+    if values.dtype in NUMPY:
+        return np.isnan(values)
     magnitude, largest, _ = _limits(values.dtype)
     return to_bits(values) & magnitude > largest
 
@@ -65,7 +70,7 @@ def canonical(values: Values) -> np.ndarray:
     """The same values, in a new array, with each NaN replaced by the hardware's quiet NaN."""
     changed = np.array(values, order="C")
     nan = is_nan(changed)
-    if nan.any():
+    if np.count_nonzero(nan):
         to_bits(changed)[nan] = quiet_nan(values.dtype)
     return changed
 
@@ -76,6 +81,6 @@ def flush(values: Values) -> np.ndarray:
     changed = np.array(values, order="C")
     bits = to_bits(changed)
     subnormal = bits & mask < normal
-    if subnormal.any():
+    if np.count_nonzero(subnormal):
         bits[subnormal] &= ~mask
     return changed

@@ -4,7 +4,7 @@ What is added in FP32 are FP16 numbers, multiples of 2^-24, so no sum is subnorm
 take a subnormal number, which only somebody else can have put into the memory, for a zero.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -25,7 +25,7 @@ MOST_POWER = 31
 class Caches:
     """float32: A [d, d], the column A[:, r] for element r of V; B, C, D [d]; E, F.
 
-    float64 in a model without rounding.
+    float64 in a model without rounding. Those of several heads have an axis more ahead.
     """
 
     A: np.ndarray
@@ -36,31 +36,38 @@ class Caches:
     F: np.ndarray
 
     @classmethod
-    def zero(cls, d: int, dtype: type = np.float32) -> "Caches":
-        shapes = [(d, d), (d,), (d,), (d,), (), ()]
-        return cls(*(np.zeros(shape, dtype) for shape in shapes))
+    def zero(cls, d: int, dtype: type = np.float32, heads: tuple[int, ...] = ()) -> "Caches":
+        shapes: list[tuple[int, ...]] = [(d, d), (d,), (d,), (d,), (), ()]
+        return cls(*(np.zeros((*heads, *shape), dtype) for shape in shapes))
+
+    @classmethod
+    def stack(cls, caches: list["Caches"]) -> "Caches":
+        """Of several heads, as one."""
+        return cls(*(np.stack([getattr(c, f.name) for c in caches]) for f in fields(cls)))
 
     @classmethod
     def from_rows(cls, rows: np.ndarray) -> "Caches":
-        """From memory: uint16[2 d + 7, d], two rows for each column of A, for B, C and D; E, F."""
-        d = rows.shape[1]
-        wide = np.ascontiguousarray(rows, "<u2").view("<f4").reshape(-1, d // 2)
-        vectors = wide[: 2 * d + 6].reshape(d + 3, d)
-        e, f = _scalars(*wide[-1, :2])
-        b, c, d_ = vectors[d:].copy()
-        return cls(vectors[:d].T.copy(), b, c, d_, e, f)
+        """From memory: uint16[..., 2 d + 7, d], two rows for each column of A, for B, C and D; then
+        E and F."""
+        *heads, count, d = rows.shape
+        wide = np.array(rows, "<u2", order="C").view("<f4").reshape(*heads, count * d // 2)
+        vectors = wide[..., : (d + 3) * d].reshape(*heads, d + 3, d)
+        b, c, d_ = (vectors[..., d + place, :] for place in range(3))
+        e, f = (wide[..., (d + 3) * d + place] for place in range(2))
+        return cls(vectors[..., :d, :].swapaxes(-1, -2), b, c, d_, np.asarray(e), np.asarray(f))
 
     def to_rows(self) -> np.ndarray:
-        d = len(self.B)
-        wide = np.zeros((d + 3 + 1, d), np.float32)
-        wide[:d] = self.A.T
-        wide[d : d + 3] = self.B, self.C, self.D
-        wide[-1, :2] = self.E, self.F
-        return wide.view("<u2").reshape(-1, d)[:-1].copy()
+        *heads, d = self.B.shape
+        wide = np.zeros((*heads, d + 3 + 1, d), np.float32)
+        wide[..., :d, :] = self.A.swapaxes(-1, -2)
+        for place, vector in enumerate((self.B, self.C, self.D)):
+            wide[..., d + place, :] = vector
+        wide[..., -1, 0], wide[..., -1, 1] = self.E, self.F
+        return wide.view("<u2").reshape(*heads, -1, d)[..., :-1, :].copy()
 
-
-def _scalars(e: float, f: float) -> tuple[np.ndarray, np.ndarray]:
-    return np.array(e, np.float32), np.array(f, np.float32)
+    def __getitem__(self, head: int | None) -> "Caches":
+        """A view of one of several heads' caches; with None, of one head's as several."""
+        return Caches(*(getattr(self, field.name)[head, ...] for field in fields(self)))
 
 
 def attend(
@@ -71,50 +78,75 @@ def attend(
     v: np.ndarray,
     arithmetic: Arithmetic = FP16,
 ) -> tuple[np.ndarray, bool]:
-    """A head's output ``float16[d]``, and whether it is invalid.
+    """A head's output ``float16[d]``, and whether it is invalid, as :func:`attend_heads` says."""
+    o, invalid = attend_heads(
+        caches[None], q[None], np.atleast_1d(m), cf, v, [0, len(cf)], arithmetic
+    )
+    return o[0], bool(invalid[0])
 
-    The active positions' factors `cf` [J] and rows `v` [J, d] are added in three accumulators in
-    turn; the first one begins with C - m B, the second one with q A. Their element d belongs to the
-    denominator. A, B, D and E are multiplied as numbers divided by 2^power, and num and den divided
-    as numbers divided by den's power of two.
+
+def attend_heads(
+    caches: Caches,
+    q: np.ndarray,
+    m: np.ndarray,
+    cf: np.ndarray,
+    v: np.ndarray,
+    ends: list[int],
+    arithmetic: Arithmetic = FP16,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Outputs ``float16[H, d]`` of heads, and whether each is invalid, of ``q`` [H, d] and `m` [H].
+
+    The active positions' factors `cf` [J] and rows `v` [J, d], which end at `ends` (0, then each
+    head's end), are added in three accumulators in turn; the first one begins with C - m B, the
+    second one with q A. Their element d belongs to the denominator. A, B, D and E are multiplied as
+    numbers divided by 2^power, and num and den divided as numbers divided by den's power of two.
     """
-    d = len(q)
+    heads, d = q.shape
     widen, narrow = arithmetic.widen, arithmetic.narrow
-    power = sum(int(np.clip(exponent(x) - 1, 0, MOST_POWER)) for x in (caches.F, np.asarray(m)))
-    power = min(power, MOST_POWER)
-    dots = adder_tree(float_multiply(q, narrow(np.vstack([caches.A.T, caches.D]), -power)))
-    from_m = float_multiply(m, narrow(np.append(caches.B, caches.E), -power))
-    begin = [
-        _add(np.append(caches.C, caches.F), widen(from_m, power), True),
-        widen(dots, power),
-        np.zeros(d + 1, arithmetic.sum),
+    powers = [np.clip(exponent(x) - 1, 0, MOST_POWER) for x in (caches.F, m)]
+    power = np.minimum(sum(powers), MOST_POWER)[:, None]
+    columns = np.concatenate([caches.A.swapaxes(1, 2), caches.D[:, None]], axis=1)
+    dots = adder_tree(float_multiply(q[:, None], narrow(columns, -power[:, None])))
+    from_m = float_multiply(m[:, None], narrow(_append(caches.B, caches.E), -power))
+    # A lane's first value, then its addends; a head may have fewer than the longest one.
+    counts = np.diff(ends)
+    sums: np.ndarray = np.zeros((heads, LANES, 1 + -(-max(counts) // LANES), d + 1), arithmetic.sum)
+    sums[:, 0, 0] = _add(_append(caches.C, caches.F), widen(from_m, power), True)
+    sums[:, 1, 0] = widen(dots, power)
+    head = np.repeat(np.arange(heads), counts)
+    number = np.arange(len(cf)) - np.asarray(ends)[head]
+    places = head, number % LANES, 1 + number // LANES
+    factor = cf[:, None]
+    sums[places] = widen(np.concatenate([float_multiply(factor, v), factor], axis=1))
+    with np.errstate(all="ignore"):
+        np.add.accumulate(sums, axis=2, out=sums)
+    every = np.arange(heads)
+    lanes = [
+        canonical(sums[every, lane, np.maximum(counts - lane + LANES - 1, 0) // LANES])
+        for lane in range(LANES)
     ]
-    addends = widen(np.concatenate([float_multiply(cf[:, None], v), cf[:, None]], axis=1))
-    lanes = [_sum(begin[lane], addends[lane::LANES]) for lane in range(LANES)]
     total = _add(_add(lanes[0], lanes[1]), lanes[2])
-    scaled = narrow(total, -exponent(total[d]))
-    o = float_multiply(arithmetic.reciprocal(scaled[d:]), scaled[:d])
+    scaled = narrow(total, -exponent(total[:, d:]))
+    o = float_multiply(arithmetic.reciprocal(scaled[:, d:]), scaled[:, :d])
     with np.errstate(invalid="ignore"):
-        invalid = not (np.isfinite(total[d]) and total[d] > 0 and np.isfinite(o).all())
-    return o, invalid
+        valid = np.isfinite(total[:, d]) & (total[:, d] > 0) & np.isfinite(o).all(axis=1)
+    return o, ~valid
 
 
-def exponent(x: np.ndarray) -> int:
-    """e of a number m 2^e with m from 0.5 to 1; of a zero, an infinity or NaN by its bits."""
+def _append(vectors: np.ndarray, elements: np.ndarray) -> np.ndarray:
+    return np.concatenate([vectors, elements[:, None]], axis=1)
+
+
+def exponent(x: np.ndarray) -> np.ndarray:
+    """e of numbers m 2^e with m from 0.5 to 1; of zeros, infinities and NaN by their bits."""
     mantissa = np.finfo(x.dtype).nmant
     width = 8 * x.dtype.itemsize - 1 - mantissa
-    field = int(to_bits(x)) >> mantissa & (1 << width) - 1
+    field = to_bits(x).astype(np.int64) >> mantissa & (1 << width) - 1
     return field - (1 << width - 1) + 2
 
 
 def _add(a: np.ndarray, b: np.ndarray, subtract: bool = False) -> np.ndarray:
     return float_add(a, b, subtract, flush_subnormals=a.dtype == np.float32)
-
-
-def _sum(begin: np.ndarray, addends: np.ndarray) -> np.ndarray:
-    """``begin`` [d + 1] and rows [number, d + 1], added one after another."""
-    with np.errstate(all="ignore"):
-        return canonical(np.add.accumulate(np.vstack([begin, addends]), axis=0)[-1])
 
 
 def update(

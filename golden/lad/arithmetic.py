@@ -35,14 +35,18 @@ class Arithmetic:
         """Whether the hardware's roundings are left out."""
         return self.number is np.float64
 
-    def widen(self, x: np.ndarray, power: int = 0) -> np.ndarray:
+    def widen(self, x: np.ndarray, power: int | np.ndarray = 0) -> np.ndarray:
         """Numbers times 2^power as sums, exact."""
-        return canonical(np.ldexp(np.asarray(x, np.float64), power).astype(self.sum))
+        with np.errstate(invalid="ignore"):
+            return canonical(np.asarray(x, self.sum) * np.ldexp(self.sum(1), power))
 
-    def narrow(self, x: np.ndarray, power: int = 0) -> np.ndarray:
-        """Sums times 2^power rounded to numbers, to nearest even."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return canonical(np.ldexp(np.asarray(x, np.float64), power).astype(self.number))
+    def narrow(self, x: np.ndarray, power: int | np.ndarray = 0) -> np.ndarray:
+        """Sums times 2^power rounded to numbers, to nearest even.
+
+        A product that the type of sums does not hold exactly is a zero or an infinity as a number.
+        """
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return canonical((x * np.ldexp(self.sum(1), power)).astype(self.number))
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:

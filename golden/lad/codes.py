@@ -12,14 +12,15 @@ from golden.lad.arithmetic import FP16, Arithmetic
 def encode(
     key: np.ndarray, bits: int, arithmetic: Arithmetic = FP16
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Codes int[d] of a key, float16[d], and their unit, float16."""
+    """Codes int[..., d] of keys float16[..., d], and their units, float16[...]."""
     largest = arithmetic.number((1 << bits - 1) - 1)
     magnitude = to_bits(key)
     magnitude = magnitude & magnitude.dtype.type((1 << 8 * magnitude.itemsize - 1) - 1)
-    peak = from_bits(magnitude.max(), arithmetic.number)[0]  # NaN if there is one
+    # NaN if there is one.
+    peak = from_bits(magnitude.max(axis=-1, keepdims=True), arithmetic.number)
     scale = float_multiply(arithmetic.reciprocal(peak), largest)
     codes = float_to_fixed(float_multiply(scale, key), bits)["o"]
-    return codes, float_multiply(peak, arithmetic.number(1 / float(largest)))
+    return codes, float_multiply(peak, arithmetic.number(1 / float(largest)))[..., 0]
 
 
 def insert(rows: np.ndarray, codes: np.ndarray, position: int, bits: int) -> np.ndarray:
@@ -44,7 +45,8 @@ def decode(rows: np.ndarray, positions: int, bits: int) -> np.ndarray:
 
 
 def code_scores(q: np.ndarray, codes: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """float16[positions]: (q . code) unit."""
+    """float16[..., positions]: (q . code) unit, of ``q`` [..., d]."""
     if len(codes) == 0:
-        return np.zeros(0, q.dtype)
-    return float_multiply(adder_tree(float_multiply(q, codes.astype(q.dtype))), units)
+        return np.zeros((*q.shape[:-1], 0), q.dtype)
+    products = float_multiply(q[..., None, :], codes.astype(q.dtype))
+    return float_multiply(adder_tree(products), units)

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 
 from golden.attention.decode_core import fits
-from golden.lad.lad_tile import HeadStep, LadTile, TileSizes, memory_of
+from golden.lad.lad_tile import HeadStep, LadTile, TileSizes
+from golden.lad.tile_tables import memory_of
 
 
 class LadSystem:

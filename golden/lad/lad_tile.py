@@ -1,21 +1,23 @@
 """Bit-exact model of LAD's tile: outputs, reports and every word of its memory."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from golden.arith.adder_tree import adder_tree
 from golden.arith.float_multiply import float_multiply
 from golden.attention.decode_core import fits
-from golden.lad.ac import Caches, attend, update
-from golden.lad.apid import identify
+from golden.lad.ac import Caches, attend_heads, update
+from golden.lad.apid import Identified, identify
 from golden.lad.arithmetic import ARITHMETICS
 from golden.lad.centres import centre_scores, find_centre
 from golden.lad.codes import code_scores, decode, encode, insert
 from golden.lad.counters import counters_in, set_counters
-from golden.lad.md import Discrepancies, discrepancies
+from golden.lad.md import Discrepancies, discrepancies_of_heads
 from golden.lad.tables import line_tables
 from golden.lad.tile_sizes import COUNT_BITS, TileSizes
+from golden.lad.tile_tables import TileTables
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,20 +60,27 @@ class _Job:
     invalid: bool
 
 
-def memory_of(shape: tuple[int, int], memory: np.ndarray | None) -> np.ndarray:
-    """A copy of `memory`, ``uint16[rows, d]``; zeros without one.
+@dataclass(frozen=True, eq=False)
+class _Scores:
+    """Scores of all positions.
 
-    :raises ValueError: for a memory of another shape or type.
+    s, m, exact
+        [heads, n], [heads] and bool[heads, n]: which are of whole keys.
+    estimates
+        For each head, the rows read for its estimates and the positions of the centres.
     """
-    if memory is None:
-        return np.zeros(shape, np.uint16)
-    if memory.shape != shape or memory.dtype != np.uint16:
-        wrong = f"{memory.dtype}{list(memory.shape)}"
-        raise ValueError(f"memory must be uint16{list(shape)}, not {wrong}")
-    return memory.copy()
+
+    s: np.ndarray
+    m: np.ndarray
+    exact: np.ndarray
+    estimates: list[tuple[int, np.ndarray]]
+
+    def large(self, head: int, window: int) -> np.ndarray:
+        """Positions before the window with an exact score."""
+        return np.flatnonzero(self.exact[head, : max(self.exact.shape[1] - window, 0)])
 
 
-class LadTile:
+class LadTile(TileTables):
     """A tile and its memory, ``uint16[rows, d]``, which :meth:`step` changes as the hardware does.
 
     memory
@@ -88,42 +97,15 @@ class LadTile:
     ):
         if arithmetic not in ARITHMETICS:
             raise ValueError(f"arithmetic must be fp16 or float64, not {arithmetic}")
-        shape = sizes.memory_rows, sizes.d
-        self.sizes = sizes
-        self.memory = memory_of(shape, memory)
-        self._arithmetic = ARITHMETICS[arithmetic]
+        super().__init__(sizes, memory, ARITHMETICS[arithmetic])
         self._tables = line_tables(sizes.bounds, sizes.slack, exact=self._arithmetic.exact)
         self._begun = False
         self._prefetched: dict[int, np.ndarray] = {}  # positions by head
-        if self._arithmetic.exact:
-            self._numbers = np.zeros(shape, np.float64)
-            self._caches = [Caches.zero(sizes.d, np.float64) for _ in range(sizes.heads)]
 
     def reset(self) -> None:
         """As the hardware's reset: memory is kept, heads are invalid until a sequence begins."""
         self._begun = False
         self._prefetched = {}
-
-    def rows(self, table: str, part: int) -> np.ndarray:
-        """A view of a head's or kv head's part of a table."""
-        return self._part(self.memory, table, part)
-
-    def numbers(self, table: str, part: int) -> np.ndarray:
-        """The same as numbers [rows, d]: float16, or float64 in that arithmetic."""
-        if self._arithmetic.exact:
-            return self._part(self._numbers, table, part)
-        return self.rows(table, part).view(np.float16)
-
-    def caches(self, head: int) -> Caches:
-        """A head's caches A to F."""
-        if self._arithmetic.exact:
-            return self._caches[head]
-        return Caches.from_rows(self.rows("cache", head)[: self.sizes.cache_rows])
-
-    def modes(self, head: int, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Modes of a head's first n positions and the counts of these modes, int[n] each."""
-        words = self.rows("g", head).reshape(-1)[:n].astype(np.int64)
-        return words >> COUNT_BITS & 15, words & (1 << COUNT_BITS) - 1
 
     def step(
         self,
@@ -145,15 +127,11 @@ class LadTile:
         self._begun = self._begun or restart
         if restart:
             self._prefetched = {}
-        job = _Job(n, restart, not self._begun)
-        results = []
-        for head in range(heads):
-            kv_head = head // group
-            if head % group == 0:
-                self._store(kv_head, n - 1, k[kv_head], v[kv_head])
-            results.append(self._head(head, kv_head, job, q[head]))
+        kv_head = np.arange(heads) // group
+        self._store(n - 1, k[: kv_head[-1] + 1], v[: kv_head[-1] + 1])
+        found = self._attend(_Job(n, restart, not self._begun), kv_head, q[:heads])
         self._prefetched = {}
-        return results
+        return found
 
     def prefetch(self, n: int, heads: int, group: int, most: int) -> int:
         """Load rows of at most `most` active positions of each head for the next step; their sum.
@@ -178,29 +156,28 @@ class LadTile:
         size = self.sizes
         return 1 <= n <= size.positions and fits(heads, group, size.heads, size.kv_heads)
 
-    def _part(self, memory: np.ndarray, table: str, part: int) -> np.ndarray:
-        base, stride = self.sizes.regions[table]
-        return memory[base + part * stride : base + (part + 1) * stride]
+    # New keys
 
-    # A new key
-
-    def _store(self, kv_head: int, position: int, k: np.ndarray, v: np.ndarray) -> None:
-        """Write the rows of K and V, and the key's code or the words of its centre."""
-        self.numbers("k", kv_head)[position] = k
-        self.numbers("v", kv_head)[position] = v
+    def _store(self, position: int, k: np.ndarray, v: np.ndarray) -> None:
+        """Write rows of K and V, [kv heads, d], and the keys' codes or words of their centres."""
+        self.all_numbers("k", len(k))[:, position] = k
+        self.all_numbers("v", len(v))[:, position] = v
         if self.sizes.identification == "codes":
-            self._store_code(kv_head, position, k)
+            self._store_codes(position, k)
         else:
-            self._store_centre(kv_head, position, k)
+            for kv_head, key in enumerate(k):
+                self._store_centre(kv_head, position, key)
 
-    def _store_code(self, kv_head: int, position: int, k: np.ndarray) -> None:
+    def _store_codes(self, position: int, k: np.ndarray) -> None:
         bits = self.sizes.code_bits
-        codes, unit = encode(k, bits, self._arithmetic)
+        codes, units = encode(k, bits, self._arithmetic)
         first = position * bits // 16
-        two = insert(self.rows("code", kv_head)[[first]], codes, position, bits)
         length = -(-(position * bits % 16 + bits) // 16)
-        self.rows("code", kv_head)[first : first + length] = two[:length]
-        self._append(self.numbers("unit", kv_head), position, unit)
+        for kv_head in range(len(k)):
+            rows = self.rows("code", kv_head)
+            new = insert(rows[[first]], codes[kv_head], position, bits)
+            rows[first : first + length] = new[:length]
+            self._append(self.numbers("unit", kv_head), position, units[kv_head])
 
     def _store_centre(self, kv_head: int, position: int, k: np.ndarray) -> None:
         keys = self.numbers("k", kv_head)[:position]
@@ -217,10 +194,14 @@ class LadTile:
         table[row, element] = word
         table[row, element + 1 :] = 0
 
-    # A head
+    # Heads
 
     def _estimates(self, kv_head: int, q: np.ndarray, n: int) -> tuple[np.ndarray, int, np.ndarray]:
-        """Estimated scores [n - window] of positions before the window, rows read, and centres."""
+        """Estimated scores [heads, n - window] of positions before the window, rows read, centres.
+
+        q
+            Queries of the kv head, [heads, d].
+        """
         size = self.sizes
         old = max(n - size.window, 0)
         if size.identification == "codes":
@@ -233,36 +214,43 @@ class LadTile:
         dnorm = self.numbers("dnorm", kv_head).reshape(-1)[:before]
         cid = self.rows("cid", kv_head).reshape(-1)[:before]
         centres = np.flatnonzero(cid == np.arange(before))
-        scores = centre_scores(q, keys, cid, dnorm)[:old]
+        scores = np.stack([centre_scores(of_head, keys, cid, dnorm)[:old] for of_head in q])
         return scores, 3 * -(-before // size.d) + len(centres), centres
 
-    def _head(self, head: int, kv_head: int, job: _Job, q: np.ndarray) -> HeadStep:
-        size, tables, number = self.sizes, self._tables, self._arithmetic.number
-        n, d = job.n, size.d
+    def _scores(self, n: int, kv_head: np.ndarray, q: np.ndarray, mode: np.ndarray) -> _Scores:
+        """EAS: exact scores of M and the window, estimates of the others; the maxima."""
+        size, number = self.sizes, self._arithmetic.number
         old = max(n - size.window, 0)
-        keys, values = (self.numbers(name, kv_head)[:n] for name in ("k", "v"))
-        g = self.rows("g", head).reshape(-1)[: -(-n // d) * d].astype(np.int64)
-        g[n - 1 :] = 0
-        words = g[:n]
+        near = 1 + int(np.sum(np.array(size.bounds) < size.near))
+        exact = (mode >= near) & (mode < len(self._tables))
+        exact[:, old:] = True
+        s: np.ndarray = np.empty(exact.shape, number)
+        of_kv_heads = []
+        for one in range(kv_head[-1] + 1):
+            heads = np.flatnonzero(kv_head == one)
+            s[heads, :old], rows, centres = self._estimates(one, q[heads], n)
+            of_kv_heads.append((rows, centres))
+        head, position = np.nonzero(exact)
+        keys = self.all_numbers("k", len(of_kv_heads))[kv_head[head], position]
+        s[head, position] = adder_tree(float_multiply(q[head], keys))
+        with np.errstate(invalid="ignore"):
+            m = np.fmax.reduce(s, axis=1)
+        # Adding 0 turns -0 into +0.
+        m = np.where(np.isnan(m), number(np.nan), m) + number(0)
+        return _Scores(s, m, exact, [of_kv_heads[one] for one in kv_head])
+
+    def _attend(self, job: _Job, kv_head: np.ndarray, q: np.ndarray) -> list[HeadStep]:
+        """The heads' steps, of each head's kv head."""
+        size, n, heads = self.sizes, job.n, len(kv_head)
+        table = self.all_rows("g", heads).reshape(heads, -1)[:, : -(-n // size.d) * size.d]
+        words = table[:, :n].astype(np.int64)
+        words[:, n - 1] = 0
         # What a step that was left out has left there may be wider than a counter.
         count, mode = words & (1 << size.counter_bits) - 1, words >> COUNT_BITS & 15
-        was_active = (words >> 15) & 1
-
-        # EAS: exact scores of M and the window, estimates of the others.
-        near = 1 + int(np.sum(np.array(size.bounds) < size.near))
-        exact = (mode >= near) & (mode < len(tables))
-        exact[old:] = True
-        s: np.ndarray = np.empty(n, number)
-        s[:old], estimate_rows, centres = self._estimates(kv_head, q, n)
-        s[exact] = adder_tree(float_multiply(q, keys[exact]))
-        numbers = s[~np.isnan(s)]
-        # Adding 0 turns -0 into +0.
-        m = number(numbers.max()) + number(0) if len(numbers) else number(np.nan)
-
-        # APID
+        scores = self._scores(n, kv_head, q, mode)
         found = identify(
-            s,
-            m,
+            scores.s,
+            scores.m,
             mode,
             count,
             bounds=size.bounds,
@@ -270,84 +258,131 @@ class LadTile:
             window=size.window,
             counter_bits=size.counter_bits,
         )
-        active = found.active
-        count, mode = found.count.copy(), found.mode.copy()
-
+        active, count, mode = found.active, found.count.copy(), found.mode.copy()
         # MD of the active positions; the counters of some inactive ones are halved.
-        touched = np.flatnonzero(active | found.halve)
-        j = np.flatnonzero(active)
-        made = self._change_modes(head, n, m, touched, active[touched], mode[j], count[j], q, keys)
-        count[j], mode[j] = made.count, made.mode
-        g[:n] = count | mode << COUNT_BITS | active.astype(np.int64) << 15
-        self.rows("g", head).reshape(-1)[: len(g)] = g
-
+        head, position = np.nonzero(active)
+        ends = [0, *np.cumsum(active.sum(axis=1)).tolist()]
+        keys, values = (
+            self.all_numbers(name, kv_head[-1] + 1)[kv_head[head], position] for name in ("k", "v")
+        )
+        s = adder_tree(float_multiply(q[head], keys))
+        made = self._change_modes(n, found, s, scores.m[head], head, position, ends)
+        count[active], mode[active] = (
+            np.concatenate([getattr(of_head, name) for of_head in made])
+            for name in ("count", "mode")
+        )
+        table[:, :n] = count | mode << COUNT_BITS | active.astype(np.int64) << 15
+        table[:, n:] = 0
         # AC
-        caches = Caches.zero(d, self._arithmetic.sum) if job.restart else self.caches(head)
-        o, bad = attend(caches, q, m, made.cf, values[j], self._arithmetic)
-        terms = self._terms(made, keys[j], values[j])
-        update(caches, terms, self._arithmetic)
-        if terms or job.restart:
-            self._set_caches(head, caches)
+        empty = partial(Caches.zero, size.d, self._arithmetic.sum, (heads,))
+        caches = empty() if job.restart else self.all_caches(heads)
+        cf = np.concatenate([of_head.cf for of_head in made])
+        o, bad = attend_heads(caches, q, scores.m, cf, values, ends, self._arithmetic)
+        steps = []
+        for number in range(heads):
+            own = slice(*ends[number : number + 2])
+            terms = self._terms(made[number], keys[own], values[own])
+            of_head = caches[number]
+            update(of_head, terms, self._arithmetic)
+            if terms or job.restart:
+                self.set_caches(number, of_head)
+            touched = np.flatnonzero(active[number] | found.halve[number])
+            report = self._report(number, job, scores, words[number], position[own], touched)
+            report.update(updated=made[number].updated, above=made[number].above)
+            step = HeadStep(
+                o[number],
+                bool(job.invalid or bad[number] or made[number].infinite),
+                report,
+                scores.s[number],
+                scores.m[number],
+                active[number],
+                made[number],
+                scores.large(number, size.window),
+                scores.estimates[number][1],
+                touched,
+            )
+            steps.append(step)
+        return steps
 
-        counter_rows = 1 + int(np.count_nonzero(np.diff(touched // size.counter_words)))
-        rows = -(-(n - 1) // d) + estimate_rows + int(exact.sum())
+    def _report(
+        self,
+        head: int,
+        job: _Job,
+        scores: _Scores,
+        words: np.ndarray,
+        j: np.ndarray,
+        touched: np.ndarray,
+    ) -> dict[str, int]:
+        """A head's report, whose numbers of MD are still to come.
+
+        words
+            Of G, before the step.
+        j
+            Active positions.
+        """
+        size, n = self.sizes, job.n
+        estimate_rows, centres = scores.estimates[head]
         hits = int(np.isin(j, self._prefetched.get(head, ())).sum())
+        counter_rows = 1 + int(np.count_nonzero(np.diff(touched // size.counter_words)))
+        rows = -(-(n - 1) // size.d) + estimate_rows + int(scores.exact[head].sum())
         rows += 2 * (len(j) - hits) + counter_rows + (0 if job.restart else size.cache_rows)
-        report = {
+        return {
             "n": n,
             "centres": len(centres),
-            "large": int(exact[:old].sum()),
+            "large": len(scores.large(head, size.window)),
             "active": len(j),
-            "fresh": int((was_active[j] == 0).sum()),
+            "fresh": int((words[j] >> 15 & 1 == 0).sum()),
             "hits": hits,
-            "updated": made.updated,
-            "above": made.above,
+            "updated": 0,
+            "above": 0,
             "rows": rows,
             "error": 0,
         }
-        invalid = job.invalid or bad or made.infinite
-        large = np.flatnonzero(exact[:old])
-        return HeadStep(o, invalid, report, s, m, active, made, large, centres, touched)
 
     def _change_modes(
         self,
-        head: int,
         n: int,
+        found: Identified,
+        s: np.ndarray,
         m: np.ndarray,
-        touched: np.ndarray,
-        is_active: np.ndarray,
-        mode: np.ndarray,
-        count: np.ndarray,
-        q: np.ndarray,
-        keys: np.ndarray,
-    ) -> Discrepancies:
-        """MD of the active ones of the `touched` positions, whose counters are changed in memory.
+        head: np.ndarray,
+        position: np.ndarray,
+        ends: list[int],
+    ) -> list[Discrepancies]:
+        """MD of each head's active positions; the counters in memory change, of some inactive ones
+        too.
 
-        is_active
-            bool[touched]; ``mode`` and ``count`` are those of the active positions, int[J].
-        keys
-            Rows of all positions, [n, d].
+        s, m, head, position
+            [J] of all active positions, which end at `ends` for each head.
         """
-        size = self.sizes
-        counters = self._counters(head, touched)
+        size, active = self.sizes, found.active
+        heads, per_row = len(active), size.counter_words
+        rows = self.all_rows("counter", heads)
+        shape = per_row, size.counter_word_bits, size.counter_bits
+        of_head, touched = np.nonzero(active | found.halve)
+        # As if the heads' tables were one.
+        places = touched + of_head * rows.shape[1] * per_row
+        rows = rows.reshape(-1, size.d)
+        counters = counters_in(rows, places, *shape, len(self._tables))
         counters[touched == n - 1] = 0
-        j = touched[is_active]
-        made = discrepancies(
-            adder_tree(float_multiply(q, keys[j])),
+        is_active = active[of_head, touched]
+        made = discrepancies_of_heads(
+            s,
             m,
-            j,
-            mode,
-            count,
+            position,
+            found.mode[head, position],
+            found.count[head, position],
             counters[is_active],
+            ends,
             n=n,
             window=size.window,
             updates=size.updates,
             counter_bits=size.counter_bits,
             tables=self._tables,
         )
-        counters[is_active] = made.counters
+        counters[is_active] = np.concatenate([of_head.counters for of_head in made])
         counters[~is_active] >>= 1
-        self._set_counters(head, touched, counters)
+        set_counters(rows, places, counters, *shape)
         return made
 
     def _terms(self, made: Discrepancies, keys: np.ndarray, values: np.ndarray) -> list:
@@ -363,20 +398,3 @@ class LadTile:
                     a, b = self._tables.a[interval], self._tables.b[interval]
                     terms.append((remove, a, b, keys[u], values[u]))
         return terms
-
-    def _set_caches(self, head: int, caches: Caches) -> None:
-        if self._arithmetic.exact:
-            self._caches[head] = caches
-        else:
-            self.rows("cache", head)[: self.sizes.cache_rows] = caches.to_rows()
-
-    def _counters(self, head: int, positions: np.ndarray) -> np.ndarray:
-        """Counters int[positions, I] of a head."""
-        size = self.sizes
-        shape = size.counter_words, size.counter_word_bits, size.counter_bits, len(self._tables)
-        return counters_in(self.rows("counter", head), positions, *shape)
-
-    def _set_counters(self, head: int, positions: np.ndarray, counters: np.ndarray) -> None:
-        size = self.sizes
-        shape = size.counter_words, size.counter_word_bits, size.counter_bits
-        set_counters(self.rows("counter", head), positions, counters, *shape)

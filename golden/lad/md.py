@@ -1,6 +1,8 @@
 """Bit-exact model of the mode discrepancy module."""
 
+import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -47,19 +49,37 @@ def discrepancies(
     mode: np.ndarray,
     count: np.ndarray,
     counters: np.ndarray,
+    **sizes: Any,
+) -> Discrepancies:
+    """MD of a head; see :func:`discrepancies_of_heads`, whose ``m`` it has once."""
+    every = np.broadcast_to(m, s.shape)
+    one = [0, len(s)]
+    return discrepancies_of_heads(s, every, index, mode, count, counters, one, **sizes)[0]
+
+
+def discrepancies_of_heads(
+    s: np.ndarray,
+    m: np.ndarray,
+    index: np.ndarray,
+    mode: np.ndarray,
+    count: np.ndarray,
+    counters: np.ndarray,
+    ends: list[int],
     *,
     n: int,
     window: int,
     updates: int,
     counter_bits: int,
     tables: LineTables,
-) -> Discrepancies:
-    """MD of the active positions `index`, ascending, of a head of `n` positions.
+) -> list[Discrepancies]:
+    """MD of the active positions `index`, ascending, of each of several heads of `n` positions.
 
     s, m
-        float16[J] exact scores, and the maximum.
+        float16[J] exact scores, and each one's head's maximum.
     mode, count, counters
         int[J], int[J], int[J, I]; ``mode`` is 0 in the window.
+    ends
+        0, and where each head's positions end.
     updates
         Positions that may change their mode: all but one of them before the window.
     """
@@ -69,7 +89,7 @@ def discrepancies(
     infinite = ~np.isfinite(s)
     with np.errstate(invalid="ignore"):
         interval = (x[:, None] > tables.bounds).sum(axis=1)
-        above = int((x > 0).sum())
+        above = x > 0
     interval[infinite] = 0
     same = interval == mode
     # Counters are never full, but those that a missed step has left in the memory may be.
@@ -77,7 +97,8 @@ def discrepancies(
     count = count + same & full
     leaving = index == n - window
     rises = ~same & (risen > count) & (index < n - window)
-    rises &= np.cumsum(rises) < updates
+    before = np.repeat(_counted(rises)[ends[:-1]], np.diff(ends))
+    rises &= np.cumsum(rises) - before < updates
     changed = rises | (~same & leaving)
     counters[rows[~same], interval[~same]] = risen[~same]
     overflow = (count == full) | (~same & (risen == full))
@@ -87,16 +108,30 @@ def discrepancies(
     count[overflow] >>= 1
     alpha = float_add(tables.a[interval], tables.a[mode], True)
     beta = float_add(tables.b[interval], tables.b[mode], True)
-    return Discrepancies(
-        interval,
-        float_add(float_multiply(alpha, x), beta),
-        changed,
-        np.where(changed, mode, 0),
-        np.where(changed, interval, 0),
-        np.where(changed, interval, mode),
-        count,
-        counters,
-        int((rises | leaving).sum()),
-        above,
-        bool(infinite.any()),
-    )
+    arrays = {
+        "interval": interval,
+        "cf": float_add(float_multiply(alpha, x), beta),
+        "changed": changed,
+        "minus": np.where(changed, mode, 0),
+        "plus": np.where(changed, interval, 0),
+        "mode": np.where(changed, interval, mode),
+        "count": count,
+        "counters": counters,
+    }
+    found = []
+    for start, end in itertools.pairwise(ends):
+        of_head = slice(start, end)
+        found.append(
+            Discrepancies(
+                **{name: array[of_head] for name, array in arrays.items()},
+                updated=int(np.count_nonzero((rises | leaving)[of_head])),
+                above=int(np.count_nonzero(above[of_head])),
+                infinite=bool(infinite[of_head].any()),
+            )
+        )
+    return found
+
+
+def _counted(flags: np.ndarray) -> np.ndarray:
+    """How many of the first 0, 1, 2 … flags are set."""
+    return np.concatenate([[0], np.cumsum(flags)])

@@ -11,6 +11,10 @@ from golden.lad.centres import COLLINEAR
 from golden.lad.codes import decode
 from golden.lad.lad_tile import LadTile, TileSizes
 from golden.lad.md import discrepancies
+from golden.lad.timing.tile import TileCycles, TileTiming
+from hw.lad.tile_parameters import LadTileParameters
+from sim.testbenches.lad.jobs import timing_of
+from sim.testbenches.lad.lad_tile import random_tokens
 
 SMALL = TileSizes(
     d=8,
@@ -316,3 +320,24 @@ def test_tables_of_the_memory_do_not_overlap(identification):
             rows[...] = 1
             end += len(rows)
     assert end == len(tile.memory) and tile.memory.all()
+
+
+@pytest.mark.parametrize("identification", ["codes", "centres"])
+def test_cycles_that_are_left_out_change_nothing(identification, monkeypatch):
+    """The walk leaves out cycles in which only rows of the caches come, or time goes by."""
+    parameters = dataclasses.replace(
+        LadTileParameters.preset("small"), identification=identification
+    )
+    work = random_tokens(parameters, 30, np.random.default_rng(7)).work
+    clock, skip, skipped = TileCycles(timing_of(parameters)), TileTiming.skip, []
+
+    def noted(self, cycles):
+        skipped.append(cycles)
+        skip(self, cycles)
+
+    monkeypatch.setattr(TileTiming, "skip", noted)
+    leaving_out = [clock.run([job]) for job in work]
+    monkeypatch.setattr(TileTiming, "still_for", lambda self, grant, reader: 0)
+    clock = TileCycles(timing_of(parameters))
+    assert [clock.run([job]) for job in work] == leaving_out
+    assert sum(skipped) > 100

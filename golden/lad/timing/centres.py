@@ -31,6 +31,9 @@ class CentreSource:
     storing = False
     """The new key is stored as its head is scored."""
 
+    steps = waits = 0
+    """A store has none."""
+
     def __init__(self, timing: TimingSizes):
         self._d = timing.sizes.d
         self._state = IDLE
@@ -56,6 +59,13 @@ class CentreSource:
         self._centres = self._scored = self._following = self._comparing = 0
         self._row = self._table = self._received = self._waiting = 0
         self._state = TABLES
+
+    @property
+    def progress(self) -> tuple:
+        """What changes in a cycle without an event in which anything does."""
+        flags = self._own, self._root, self._comparing, self.done
+        counts = self._row, self._table, self._waiting, self._following, self._scored
+        return self._state, counts, self._scan.progress, flags
 
     @property
     def wants(self) -> bool:

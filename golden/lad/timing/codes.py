@@ -2,7 +2,7 @@
 
 import math
 
-from golden.lad.timing.parts import OTHER, TABLE, Reader
+from golden.lad.timing.parts import FOREVER, OTHER, TABLE, Reader
 from golden.lad.timing.work import HeadWork, TimingSizes
 
 SCALE = 4
@@ -55,6 +55,11 @@ class CodeSource:
         return bool(self._steps)
 
     @property
+    def steps(self) -> int:
+        """Steps left of a store."""
+        return len(self._steps)
+
+    @property
     def wants(self) -> bool:
         if self._steps:
             return self._steps[0] in (READ, WRITE)
@@ -68,6 +73,25 @@ class CodeSource:
     def kind(self) -> int:
         """Kind of the row that is requested."""
         return TABLE if self._unit_rows else OTHER
+
+    @property
+    def waits(self) -> int:
+        """Cycles of a store in which nothing happens without an event."""
+        step = self._steps[0] if self._steps else 0
+        if step in (READ, WRITE):
+            return FOREVER
+        return FOREVER if step == ROWS and self._awaited else max(step - 1, 0)
+
+    def skip(self, cycles: int) -> None:
+        """Let some of the cycles of a store go by."""
+        if self._steps[0] > 0:
+            self._steps[0] -= cycles
+
+    @property
+    def progress(self) -> tuple:
+        """What changes in a cycle without an event in which anything does."""
+        flags = self._start, self._busy, self._final, self.done
+        return self._reader.progress, self._waiting, self._following, self._scored, flags
 
     def _tick_store(self, granted: bool, arrives: bool) -> None:
         steps = self._steps

@@ -27,6 +27,7 @@ class Factors:
         self._vpu = Dots(timing.dot, timing.credits)
         self._queue: deque[Entry] = deque()
         self._stages: list[Entry | None] = [None] * (CORRECTED + 1)
+        self._filled = 0  # stages
         self._busy = self._loading = self._flush = self._held = False
         self._row = 0
         self.writes = False  # a row of counters
@@ -55,6 +56,15 @@ class Factors:
 
     def _needs(self, entry: Entry) -> bool:
         return not self._held or entry.position // self._words != self._row
+
+    def still(self, advance: bool) -> bool:
+        """Whether a cycle changes nothing in which no key comes and no row of counters is written.
+
+        advance
+            As in :meth:`tick`.
+        """
+        empty = not self._filled and not self._queue
+        return not (self._flush or self.word) and (empty or not advance)
 
     def offers(self, stalls: bool) -> Entry | None:
         """The entry whose correction is offered."""
@@ -94,6 +104,7 @@ class Factors:
                 entry = self._queue.popleft()
                 if entry.active:
                     self._vpu.give()
+            self._filled += (entry is not None) - (out is not None)
             self._stages = [entry, *self._stages[:-1]]
         if key is not None:
             if key.active:
@@ -196,6 +207,14 @@ class CacheReads:
     def wants(self, free: int) -> bool:
         return self._place < min(free, self._rows)
 
+    def left(self, free: int) -> int:
+        """Rows whose place is free."""
+        return min(free, self._rows) - self._place
+
+    def skip(self, cycles: int) -> None:
+        """A row is granted in each of these cycles."""
+        self._place += cycles
+
     def tick(self, granted: bool) -> None:
         self._place += granted
 
@@ -214,7 +233,7 @@ class Output:
     def __init__(self, timing: TimingSizes):
         self._vector, self._dot, self._columns = timing.vector, timing.dot, timing.columns
         self.caches = CacheRows(timing)
-        self._state = LOADS
+        self.state = LOADS
         self._at = 0  # when the state ends
         self._work: HeadWork | None = None
         self._next: HeadWork | None = None
@@ -224,46 +243,61 @@ class Output:
     @property
     def ready(self) -> bool:
         """For a command."""
-        return self._next is None and self._state in (LOADS, UPDATES, WRITES)
+        return self._next is None and self.state in (LOADS, UPDATES, WRITES)
 
     @property
     def settled(self) -> bool:
-        return self._state == LOADS and not self.o
+        return self.state == LOADS and not self.o
 
     @property
     def idle(self) -> bool:
         return self.settled and self._next is None
 
     @property
+    def loads(self) -> bool:
+        """Whether rows of the caches come for a head."""
+        return self.state == LOADS and self._next is not None
+
+    def waits(self, cycle: int) -> int:
+        """Cycles after this one in which nothing happens, whatever the other stages do."""
+        if self.state not in (PREPARES, DIVIDES):
+            return 0
+        return self._at - cycle - (1 if self.state == PREPARES else 2)
+
+    @property
     def attends(self) -> bool:
-        return self._state == ATTENDS
+        return self.state == ATTENDS
 
     def begin(self, work: HeadWork) -> None:
         self._next = work
 
     def _column(self, cycle: int, first: int) -> bool:
-        """Whether something of a column happens, every T cycles from `first` on."""
-        if self._state != UPDATES or self._work is None:
-            return False
+        """Whether something of a column happens in UPDATES, every T cycles from `first` on."""
+        assert self._work is not None
         number, rest = divmod(cycle - first, self._work.terms)
         return rest == 0 and 0 <= number < self._columns
 
     def _sets(self, cycle: int) -> bool:
-        terms = 0 if self._work is None else self._work.terms
-        return self._column(cycle, self._begins + 4 + self._vector + terms)
+        assert self._work is not None
+        return self._column(cycle, self._begins + 4 + self._vector + self._work.terms)
 
     def accepts(self, cycle: int) -> bool:
         """Whether a row of the caches, now offered, is accepted."""
         loads = self._next is not None and not self._next.restart
-        return loads and self.caches.loaded < self.caches.rows and not self._sets(cycle)
+        return (
+            loads
+            and self.caches.loaded < self.caches.rows
+            and not (self.state == UPDATES and self._sets(cycle))
+        )
 
     def tick(
         self, cycle: int, row: bool, entry: Entry | None, granted: bool, accepted: bool
     ) -> None:
         """A cycle: a row of the caches is accepted, a position is added, a row written, o taken."""
-        caches, state = self.caches, self._state
-        sets = self._sets(cycle)
-        reads = self._column(cycle, self._begins + 2 + self._vector)
+        caches, state = self.caches, self.state
+        updates = state == UPDATES
+        sets = updates and self._sets(cycle)
+        reads = updates and self._column(cycle, self._begins + 2 + self._vector)
         waits = self.o
         if accepted:
             self.o = False
@@ -277,13 +311,13 @@ class Output:
             if work is not None and (work.restart or loaded == caches.rows) and not waits:
                 self._work, self._next = work, None
                 caches.begin()
-                self._state, self._at = PREPARES, cycle + self._columns + self._dot + 5
+                self.state, self._at = PREPARES, cycle + self._columns + self._dot + 5
         elif state == PREPARES:
             if cycle == self._at:
-                self._state = ATTENDS
+                self.state = ATTENDS
         elif state == ATTENDS:
             if entry is not None and entry.last:
-                self._state, self._at = DIVIDES, cycle + 2 * self._vector + 10
+                self.state, self._at = DIVIDES, cycle + 2 * self._vector + 10
         elif state == DIVIDES:
             self.o = self.o or cycle == self._at - 1
             if cycle == self._at:
@@ -292,18 +326,18 @@ class Output:
             if cycle == self._begins:
                 caches.write(complete=False)
             elif caches.done:
-                self._state = LOADS
+                self.state = LOADS
         elif caches.done:
-            self._state = LOADS
+            self.state = LOADS
 
     def _finish(self, cycle: int) -> None:
         """The output is there: to the terms, to zeros that are written, or to the next head."""
         assert self._work is not None
         if self._work.terms:
-            self._state, self._begins = UPDATES, cycle + self._work.terms + self._vector + 4
+            self.state, self._begins = UPDATES, cycle + self._work.terms + self._vector + 4
         elif self._work.restart:
             self.caches.write(complete=True)
-            self._state = WRITES
+            self.state = WRITES
         else:
             self.caches.release()
-            self._state = LOADS
+            self.state = LOADS

@@ -1,11 +1,15 @@
 """Parts that several stages of the timing share: a VPU, a scan of positions, a reorder buffer."""
 
 from collections import deque
+from collections.abc import Iterable
 
 import numpy as np
 
 G, KEY, TABLE, OTHER = range(4)
 """Kinds of a row that EAS reads: of G, a whole key, of the estimate's tables, of the estimate."""
+
+FOREVER = 1 << 60
+"""Cycles: until an event."""
 
 WRITE = -1
 """A row that is written, and not answered."""
@@ -52,6 +56,11 @@ class Scan:
     def valid(self) -> bool:
         return self._state == self.OUTPUT and self._left > 0
 
+    @property
+    def progress(self) -> tuple:
+        """What changes in a cycle in which anything does."""
+        return self._state, self._left
+
     def begin(self, rows: list[int]) -> None:
         self._rows, self._row, self.finished, self._state = rows, 0, False, self.ROW
 
@@ -85,6 +94,11 @@ class Reader:
     def wants(self) -> bool:
         return self.left > 0 and self._requested - self._emptied < self._depth
 
+    @property
+    def progress(self) -> tuple:
+        """What changes in a cycle without requests and rows in which anything does."""
+        return self.valid, self._emptied
+
     def tick(self, granted: bool, arrives: bool, ready: bool) -> None:
         present = self._arrived > self._emptied
         if not self.valid or ready:
@@ -102,11 +116,16 @@ class Turns:
     def __init__(self, inputs: int):
         self._last = inputs - 1
 
-    def grant(self, wants: list[bool]) -> int | None:
-        inputs = len(wants)
-        for step in range(1, inputs + 1):
-            chosen = (self._last + step) % inputs
-            if wants[chosen]:
-                self._last = chosen
-                return chosen
-        return None
+    def grant(self, wants: int) -> int | None:
+        """The input that is granted; bit i of `wants`: input i wants."""
+        if not wants:
+            return None
+        behind = wants >> self._last + 1 << self._last + 1
+        chosen = behind or wants
+        self._last = (chosen & -chosen).bit_length() - 1
+        return self._last
+
+
+def bits_of(flags: Iterable[bool]) -> int:
+    """A number whose bit i is flag i."""
+    return sum(flag << number for number, flag in enumerate(flags))

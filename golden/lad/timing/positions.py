@@ -31,16 +31,19 @@ class Stores:
         self._queue: deque[Entry] = deque()
         self._fed = self._front = 0
         self.output: Entry | None = None
+        self.still = False  # a cycle without an event changes nothing
 
     def add(self, work: HeadWork) -> None:
         """All scores of a head are there."""
         self._waiting.append(work)
+        self.still = False
 
     def release(self) -> None:
         self._front = (self._front + 1) % HELD
 
     def tick(self, taken: bool, word: bool) -> None:
         """A cycle in which the output is taken, or MD writes a word of G."""
+        before = self._progress
         queue, pipeline = self._queue, self._pipeline
         room, used = len(queue) <= self._limit, len(queue)
         last = pipeline[-1]
@@ -70,6 +73,13 @@ class Stores:
         if ended:
             self._running = False
             self._fed = (self._fed + 1) % HELD
+        self.still = not (taken or word) and before == self._progress
+
+    @property
+    def _progress(self) -> tuple:
+        """What changes in a cycle without an event in which anything does."""
+        state = self._running, self._offered, self._busy, self._unread
+        return state, len(self._queue), self.output is None, self._pipeline
 
     _unread = 0
 
@@ -97,20 +107,20 @@ class Ahead:
 
     def __init__(self) -> None:
         self.tags: list[tuple[int, int]] = []
-        self._front = 0
+        self.front = 0
 
     def empty(self) -> None:
-        self.tags, self._front = [], 0
+        self.tags, self.front = [], 0
 
     def known(self, wanted: tuple[int, int]) -> bool:
-        return not (self._front < len(self.tags) and self.tags[self._front] < wanted)
+        return not (self.front < len(self.tags) and self.tags[self.front] < wanted)
 
     def hit(self, wanted: tuple[int, int]) -> bool:
-        return self._front < len(self.tags) and self.tags[self._front] == wanted
+        return self.front < len(self.tags) and self.tags[self.front] == wanted
 
     def tick(self, looked: tuple[int, int] | None, taken: bool) -> None:
         """A cycle in which a position is looked up, or the rows of a hit are taken."""
-        self._front += taken or (looked is not None and not self.known(looked))
+        self.front += taken or (looked is not None and not self.known(looked))
 
 
 IDLE, ENTRIES, FETCHED = range(3)
@@ -125,7 +135,8 @@ class Fetch:
     def __init__(self, timing: TimingSizes):
         self._depth, self._words = timing.depth, timing.sizes.counter_words
         self.ahead = Ahead()
-        self.commands = 0  # heads whose entries may come
+        self._commands = 0  # heads whose entries may come
+        self.still = False  # a cycle without an event changes nothing
         self._state = IDLE
         self._current: Entry | None = None
         self._pending = 0
@@ -139,6 +150,11 @@ class Fetch:
         self._slot = 0
         self.key: Entry | None = None
         self.counters = self.rows = False
+
+    def begin(self) -> None:
+        """A head's entries may come."""
+        self._commands += 1
+        self.still = False
 
     @property
     def _looked(self) -> tuple[int, int] | None:
@@ -186,6 +202,7 @@ class Fetch:
         rows: bool,
     ) -> None:
         """A cycle, with the entry that is accepted; `key`, `counters` and `rows` are taken."""
+        before = self._progress
         looked, copies = self._looked, self._copies(kind)
         self._read(key, counters, rows)
         if kind is not None:
@@ -204,10 +221,19 @@ class Fetch:
                 self._allocate(entry)
         elif self._state == FETCHED:
             self._state = IDLE
-        elif self.commands:
-            self.commands -= 1
+        elif self._commands:
+            self._commands -= 1
             self._row, self._state = -1, ENTRIES
+        front = self.ahead.front
         self.ahead.tick(looked, copies)
+        events = granted or key or counters or rows or kind is not None or entry is not None
+        self.still = not events and self._progress == before and self.ahead.front == front
+
+    @property
+    def _progress(self) -> tuple:
+        """What changes in a cycle in which anything does."""
+        waiting = self.key is None, self.counters, self.rows
+        return self._state, self._pending, self._key, self._counted, self._value, waiting
 
     def _allocate(self, entry: Entry) -> None:
         row = entry.position // self._words

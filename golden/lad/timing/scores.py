@@ -5,7 +5,7 @@ from typing import Any
 
 from golden.lad.timing.centres import CentreSource
 from golden.lad.timing.codes import CodeSource
-from golden.lad.timing.parts import KEY, OTHER, TABLE, WRITE, Dots, G, Scan
+from golden.lad.timing.parts import FOREVER, KEY, OTHER, TABLE, WRITE, Dots, G, Scan
 from golden.lad.timing.work import HeadWork, TimingSizes
 
 IDLE, STORE_K, STORE_V, ENCODE, LOAD, TABLES, SCORES, DONE = range(8)
@@ -28,6 +28,7 @@ class Scores:
         self._emitted = self._exact = self._windowed = self._old = 0
         self._large: list[int] = []  # by row
         self.state = IDLE
+        self.still = False  # in SCORES a cycle without an event changes nothing
         self.work: HeadWork | None = None
 
     def begin(self, work: HeadWork) -> None:
@@ -85,8 +86,17 @@ class Scores:
 
     def tick(self, cycle: int, granted: bool, kind: int | None) -> None:
         """A cycle in which a request was granted, or a row of a kind is accepted."""
-        first, second = self._vpus
         state, source, bit = self.state, self._source, self._score_bit
+        if state < SCORES:
+            if state == ENCODE:
+                of_store = kind if kind in (TABLE, OTHER) else None
+                source.tick(granted, of_store, False, False, False, False)
+            self._left -= kind == G
+            self._step(granted, False)
+            return
+        first, second = self._vpus
+        events = granted or kind is not None or self._tags or self._under_way
+        before = None if events else self._progress
         tables = self._left == 0 and self._row == self._rows
         go = state == SCORES and tables
         key_arrives = kind == KEY
@@ -110,7 +120,7 @@ class Scores:
                 is_estimate = second.valid(cycle)
         offers = source.offers(go) or (kind == OTHER and source.multiplies)
         free = first.free > 0 and second.free > 0
-        taken = offers and free and not key_arrives and state != LOAD
+        taken = offers and free and not key_arrives
         if is_exact or is_estimate:
             self._tags.popleft()
             first.give()
@@ -122,7 +132,7 @@ class Scores:
         if taken:
             second.take(cycle)
         self._changed = waiting or is_exact
-        for_source = granted and not wants_key and state in (ENCODE, SCORES)
+        for_source = granted and not wants_key and state == SCORES
         of_source = kind if kind in (TABLE, OTHER) else None
         issued = source.tick(for_source, of_source, taken, go, is_estimate, score)
         self._under_way = (self._under_way << 1 | issued) & 4 * bit - 1
@@ -139,6 +149,31 @@ class Scores:
             self._scanned, self._windowed = True, self._old
         self._left -= kind == G
         self._step(granted, ready)
+        self.still = not (events or taken) and before == self._progress
+
+    @property
+    def _progress(self) -> tuple:
+        """What changes in a cycle without an event in which anything does."""
+        return self.state, self._changed, self._scanned, self._scan.progress, self._source.progress
+
+    @property
+    def stage(self) -> tuple[int, int]:
+        """The state, and the steps left of a store."""
+        return self.state, self._source.steps
+
+    @property
+    def waits(self) -> int:
+        """Cycles in which nothing happens without an event."""
+        if self.state == ENCODE:
+            return self._source.waits
+        if self.state == TABLES:
+            return FOREVER if self._row != self._rows else 0
+        return FOREVER if self.state in (IDLE, STORE_K, STORE_V) or self.still else 0
+
+    def skip(self, cycles: int) -> None:
+        """Let some cycles go by in which nothing happens."""
+        if self.state == ENCODE:
+            self._source.skip(cycles)
 
     def _step(self, granted: bool, ready: bool) -> None:
         work, source = self.work, self._source

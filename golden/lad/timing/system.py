@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from golden.lad.lad_system import LadSystem
 from golden.lad.lad_tile import HeadStep
-from golden.lad.timing.parts import WRITE, Turns
+from golden.lad.timing.parts import WRITE, Turns, bits_of
 from golden.lad.timing.tile import TileTiming
 from golden.lad.timing.work import JobWork, TimingSizes, ahead_work, token_work
 
@@ -161,7 +161,7 @@ class SystemCycles:
     def _request(self, wanted: list[bool]) -> set[int]:
         """Tiles of those that request whose request is taken in this cycle."""
         shared = len(self._answers) == 1
-        granted = self._requests.grant(wanted) if shared else None
+        granted = self._requests.grant(bits_of(wanted)) if shared else None
         taken = {number for number, wants in enumerate(wanted) if wants and not shared}
         taken |= {granted} if granted is not None else set()
         for number in taken:
@@ -185,9 +185,9 @@ class SystemCycles:
                 _, number, row = waiting.popleft()
                 answers[number] = row
         requested = self._request([tile.request is not None for tile in tiles])
-        o = self._o.grant([tile.o for tile in tiles])
+        o = self._o.grant(bits_of(tile.o for tile in tiles))
         refused = self._state == "refused"
-        report = self._reports.grant([*(tile.report for tile in tiles), refused])
+        report = self._reports.grant(bits_of([*(tile.report for tile in tiles), refused]))
         q = [tile.wants_q and rows > 0 for tile, rows in zip(tiles, self._q.waiting, strict=True)]
         kv = []
         for number, tile in enumerate(tiles):

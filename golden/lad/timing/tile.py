@@ -5,27 +5,13 @@ from collections.abc import Iterable
 
 from golden.lad.timing.extras import Linear, Prefetch
 from golden.lad.timing.outputs import CacheReads, Factors, Output
-from golden.lad.timing.parts import WRITE, Turns
+from golden.lad.timing.parts import WRITE, Turns, bits_of
 from golden.lad.timing.positions import Fetch, Stores
 from golden.lad.timing.scores import DONE, IDLE, Scores
 from golden.lad.timing.work import HELD, HeadWork, JobWork, TimingSizes
 
 CACHES, SCORES, ROWS, AHEAD = range(4)
 """The readers of the port; linear layers have it for themselves."""
-
-
-class Port:
-    """As :class:`hw.lad.tile_port.TilePort`: readers, then caches, counters and words of G."""
-
-    def __init__(self, readers: int):
-        self._readers = readers
-        self._turns = Turns(readers + 3)
-
-    def grant(self, wants: list[bool]) -> int | None:
-        """Whose request is granted. Readers but the first wait for writes and for that one."""
-        if wants[0] or wants[-3] or wants[-2] or wants[-1]:
-            wants = [wants[0], *[False] * (self._readers - 1), *wants[-3:]]
-        return self._turns.grant(wants)
 
 
 class TileTiming:
@@ -37,6 +23,9 @@ class TileTiming:
         In the port's register: of which reader, and the kind of its row.
     o, report
         An output or report is offered.
+    still
+        Cycles in which nothing will happen but what did in the last one: a row of the caches was
+        requested and another one came, or time went by.
     """
 
     def __init__(self, timing: TimingSizes):
@@ -48,7 +37,7 @@ class TileTiming:
         self.reads = CacheReads(size.cache_rows)
         self.prefetch, self.linear = Prefetch(timing, self.fetch.ahead), Linear(timing)
         self._readers = 3 + bool(size.prefetch) + bool(size.weights)
-        self._port = Port(self._readers)
+        self._turns = Turns(self._readers + 3)
         self.request: tuple[int, int] | None = None
         # The sequence of jobs and heads.
         self.jobs: deque[JobWork] = deque()
@@ -60,6 +49,7 @@ class TileTiming:
         self._attending = "idle"
         self._row = self._rows = 0
         self._reported = self.report = self._error = False
+        self.still = 0
         self.last = 0  # cycle of the last job accepted, or linear layer finished
 
     @property
@@ -105,28 +95,42 @@ class TileTiming:
         q, kv
             A query, or a row of K or V, is offered.
         """
-        output = self.output
-        kinds: list[int | None] = [None] * self._readers
-        if not self.reads.idle and self.reads.wants(output.caches.free):
-            kinds[CACHES] = 0
-        if self.scores.state != IDLE:
-            kinds[SCORES] = self.scores.wants(kv)
-        kinds[ROWS] = self.fetch.wants()
-        if self.prefetch.busy:
-            kinds[AHEAD] = self.prefetch.wants()
-        wants = [kind is not None for kind in kinds]
-        wants += [output.caches.written, self.factors.writes, self._attending == "write"]
         grant = None
         if self.request is None or requested:
-            grant = self._port.grant(wants)
-            self.request = None
-            if grant is not None:
-                asked = kinds[grant] if grant < self._readers else None
-                self.request = grant, WRITE if asked is None else asked
+            self.request = self._granted(kv)
+            grant = self.request and self.request[0]
         stores = grant == SCORES and self.scores.stores
         self._stages(grant, answer or (None, None), q, o, report)
         self.cycle += 1
         return stores
+
+    def _granted(self, kv: bool) -> tuple[int, int] | None:
+        """As :class:`hw.lad.tile_port.TilePort`: whose request is granted, and its row's kind.
+
+        Readers, then caches, counters and words of G. Readers but the first wait for writes and for
+        that one.
+        """
+        caches, readers = self.output.caches, self._readers
+        writes = self._writes
+        wants = (not self.reads.idle and self.reads.wants(caches.free)) | writes << readers
+        if wants:
+            grant = self._turns.grant(wants)
+            return None if grant is None else (grant, 0 if grant == CACHES else WRITE)
+        kinds = [
+            None,
+            self.scores.wants(kv) if self.scores.state != IDLE else None,
+            self.fetch.wants(),
+            self.prefetch.wants() if self.prefetch.busy else None,
+        ]
+        grant = self._turns.grant(bits_of(kind is not None for kind in kinds))
+        kind = None if grant is None else kinds[grant]
+        return None if grant is None or kind is None else (grant, kind)
+
+    @property
+    def _writes(self) -> int:
+        """Which of the writers want the port, as bits."""
+        written = self.output.caches.written
+        return written | self.factors.writes << 1 | (self._attending == "write") << 2
 
     def _stages(self, grant: int | None, answer, q: bool, o: bool, report: bool) -> None:
         """What all stages do in a cycle, from what they show before it."""
@@ -142,6 +146,7 @@ class TileTiming:
             and factors.idle
             and output.ready
         )
+        before = self._stages_now
         settled, idle, factored = output.settled, output.idle, factors.idle
         # Active positions.
         counters = grant == readers + 1
@@ -156,15 +161,21 @@ class TileTiming:
         if entry is not None and not fetch.takes(grant == ROWS, of_fetch):
             entry = None
         word = factors.word
-        fetch.tick(
-            grant == ROWS, of_fetch, entry, key is not None, takes_counters, joined is not None
-        )
-        stores.tick(entry is not None, word)
-        factors.tick(cycle, key, advance, counters, joined is not None)
+        taken = key is not None, takes_counters, joined is not None
+        events = grant == ROWS or of_fetch is not None or entry is not None or any(taken)
+        still = not events and fetch.still and stores.still and not (word or grant)
+        if events or not fetch.still:
+            fetch.tick(grant == ROWS, of_fetch, entry, *taken)
+        if entry is not None or word or not stores.still:
+            stores.tick(entry is not None, word)
+        if key is not None or counters or not factors.still(advance):
+            factors.tick(cycle, key, advance, counters, joined is not None)
+            still = False
         output.tick(cycle, reader == CACHES, joined, grant == readers, o)
         self.reads.tick(grant == CACHES)
-        if scores.state != IDLE:
-            scores.tick(cycle, grant == SCORES, kind if reader == SCORES else None)
+        of_scores = kind if reader == SCORES else None
+        if grant == SCORES or of_scores is not None or not (scores.still or scores.state == IDLE):
+            scores.tick(cycle, grant == SCORES, of_scores)
         prefetching = self.prefetch.busy
         if prefetching:
             self.prefetch.tick(grant == AHEAD, kind if reader == AHEAD else None)
@@ -176,7 +187,42 @@ class TileTiming:
         if identified is not None:
             self._scored.append(identified)
             stores.add(identified)
-            fetch.commands += 1
+            fetch.begin()
+        still = still and not prefetching and before == self._stages_now
+        self.still = min(self.still_for(grant, reader), scores.waits) if still else 0
+
+    @property
+    def _stages_now(self) -> tuple:
+        """The states of all stages that pass a head on."""
+        flags = self._reported, self.report, self._error
+        return (
+            self.scores.stage,
+            self._state,
+            self._attending,
+            self._count,
+            self._used,
+            self.output.state,
+            flags,
+        )
+
+    def still_for(self, grant: int | None, reader: int | None) -> int:
+        """Cycles, after one in which nothing else changed than a row of the caches that was granted
+        and one that came."""
+        output, caches = self.output, self.output.caches
+        if self._writes:
+            return 0
+        if grant == CACHES and reader == CACHES and output.loads:
+            return min(self.reads.left(caches.free), caches.rows - caches.loaded) - 1
+        waits = grant is None and reader is None and self.request is None and not output.o
+        return output.waits(self.cycle) if waits else 0
+
+    def skip(self, cycles: int) -> None:
+        """Let some of the `still` cycles go by."""
+        self.cycle += cycles
+        self.scores.skip(cycles)
+        if self.request is not None:
+            self.reads.skip(cycles)
+            self.output.caches.loaded += cycles
 
     def _attend(
         self, begins: bool, factored: bool, settled: bool, written: bool, accepted: bool
@@ -286,6 +332,10 @@ class TileCycles:
         while tile.jobs or not tile.idle:
             if tile.o or tile.report:
                 last = tile.cycle
+            if tile.still > 0 and len(answers) == (tile.request is not None):
+                if answers:
+                    answers[0] = answers[0][0] + tile.still, answers[0][1]
+                tile.skip(tile.still)
             answer = None
             if answers and answers[0][0] <= tile.cycle and tile.accepts(answers[0][1]):
                 answer = answers.popleft()[1]
