@@ -13,13 +13,16 @@ from hw.layout import FLAG, index
 from hw.parameters import require
 from hw.stream.memory_port import MemoryPort
 
+TILES = 6
+"""Tiles of the paper's accelerator."""
+
 
 @dataclasses.dataclass(frozen=True)
 class LadSystemParameters(LadTileParameters):
     """A tile's parameters, with the heads of all tiles, and:
 
     tiles
-        Number of tiles, 1 to `kv_heads`; the paper has 6.
+        Number of tiles, 1 to `kv_heads`; the paper has `TILES`.
     memory_ports
         1, a port that the tiles share, or `tiles`, one for each, such as a group of a memory's
         channels.
@@ -45,7 +48,7 @@ class LadSystemParameters(LadTileParameters):
         changed = {
             "small": {"heads": 4, "kv_heads": 2, "weights": 0},
             "default": {},
-            "paper": {"tiles": 6},
+            "paper": {"tiles": TILES},
         }
         return {name: cls(**(of_tile[name] | changes)) for name, changes in changed.items()}
 

@@ -141,7 +141,7 @@ def register(commands) -> None:
         default=[],
         metavar="NAME",
         help="block to compare, or spatten, an algorithm without a core; may be repeated (default: "
-        "all)",
+        "all but lad.lad_system)",
     )
     command.add_argument(
         "--set",

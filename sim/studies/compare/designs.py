@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hw.lad.system_parameters import TILES
 from hw.parameters import ParameterError, Parameters, require, require_one_of
 from sim.studies.compare import algorithms, decode_cores, paper_cores
 from sim.studies.compare.data import LayerData, Shape
@@ -40,17 +41,27 @@ class Compared:
         Functions that make the block's parameters and a layer's step.
     most
         Tokens in view above which it is left out unless it is named.
+    variant
+        Of another design: compared only if it is named.
     """
 
     knobs: Callable[[Shape, int], dict[str, Any]]
     parameters: Callable[[Shape, dict[str, Any]], Any]
     step: Callable[[Any, Shape, LayerData, dict[str, Any]], LayerStep]
     most: int = 1 << 20
+    variant: bool = False
 
 
 def kept(shape: Shape, channels: int) -> dict[str, Any]:
     """A fifth of all tokens, the new one besides."""
     return {"kept": max(2, shape.n // 5)}
+
+
+def lad_tiles(shape: Shape, channels: int) -> dict[str, Any]:
+    """The paper's tiles, or one for each kv head; each with channels of its own if there are as
+    many."""
+    tiles = min(TILES, shape.kv_heads)
+    return {"tiles": tiles, "memory_ports": tiles if channels >= tiles else 1}
 
 
 DESIGNS = {
@@ -83,6 +94,9 @@ DESIGNS = {
         paper_cores.lad_parameters,
         paper_cores.lad_step,
         most=1024,
+    ),
+    "lad.lad_system": Compared(
+        lad_tiles, paper_cores.lad_system_parameters, paper_cores.lad_system_step, variant=True
     ),
     "kllm.kllm_core": Compared(
         lambda shape, channels: {}, paper_cores.kllm_parameters, paper_cores.kllm_step
@@ -160,7 +174,7 @@ def check(name: str, knobs: dict[str, Any], shape: Shape, channels: int) -> None
 
 
 def chosen_designs(names: Sequence[str], shape: Shape) -> tuple[list[str], dict[str, str]]:
-    """What to run, and why the rest is left out; all designs and algorithms if none is named.
+    """What to run, and why the rest is left out; all but variants if none is named.
 
     :raises ParameterError: if there is no such design.
     """
@@ -171,7 +185,8 @@ def chosen_designs(names: Sequence[str], shape: Shape) -> tuple[list[str], dict[
         for name, compared in DESIGNS.items()
         if not names and shape.n > compared.most
     }
-    return [name for name in names or [*DESIGNS, *ALGORITHMS] if name not in left], left
+    every = [name for name, compared in DESIGNS.items() if not compared.variant]
+    return [name for name in names or [*every, *ALGORITHMS] if name not in left], left
 
 
 def require_known(settings: Sequence[str]) -> None:

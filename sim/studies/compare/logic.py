@@ -125,7 +125,7 @@ def operations(row: Mapping[str, Any], shape: Shape) -> dict[str, float]:
     if design == "topick.topick_core":
         bits = row["parameters"]["chunk_bits"]
         return {"chunk": (k + v) * 16 / bits}
-    if design == "lad.lad_tile":
+    if design in ("lad.lad_tile", "lad.lad_system"):
         return {"vector": k + v + other}
     if design == "kllm.kllm_core":  # a row's bytes have four bits for each position
         return {"key": 4 * k * group, "values": 4 * v * group}

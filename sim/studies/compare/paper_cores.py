@@ -1,4 +1,4 @@
-"""A layer's step on Token-Picker's core, on UniCAIM's, on LAD's tile and on KLLM's core."""
+"""A layer's step on Token-Picker's core, UniCAIM's, LAD's tile or several, and KLLM's core."""
 
 import dataclasses
 from typing import Any
@@ -12,6 +12,7 @@ from golden.unicaim.divisors import code_units, key_divisor, query_divisors
 from hw.catalogue import find
 from hw.kllm.core.core_parameters import BEAT
 from hw.kllm.kllm_core import KllmCoreParameters
+from hw.lad.system_parameters import LadSystemParameters
 from hw.lad.tile_parameters import LadTileParameters
 from hw.topick.core_parameters import TopickCoreParameters
 from hw.unicaim.core_parameters import UnicaimCoreParameters
@@ -22,6 +23,8 @@ from sim.studies.compare.decode_cores import kept_tokens
 from sim.studies.compare.step import OTHER, K, LayerStep, V
 from sim.testbenches.kllm.core.cached_rows import CachedRows
 from sim.testbenches.kllm.core.products import results_of_all, stimulus_of, with_words_late
+from sim.testbenches.lad.jobs import LadJobs
+from sim.testbenches.lad.lad_system import Jobs as SystemJobs
 from sim.testbenches.lad.lad_tile import Tokens
 from sim.testbenches.memory import NAME
 from sim.testbenches.topick.core_jobs import Jobs
@@ -131,7 +134,28 @@ def lad_parameters(shape: Shape, knobs: dict[str, Any]) -> LadTileParameters:
 
 def lad_step(p: LadTileParameters, shape: Shape, data: LayerData, knobs: dict) -> LayerStep:
     """The last token's; the model alone runs those before, and leaves all tables in the memory."""
-    tokens = Tokens(p)
+    return _lad_step("lad.lad_tile", Tokens(p), shape, data)
+
+
+def lad_system_parameters(shape: Shape, knobs: dict[str, Any]) -> LadSystemParameters:
+    tile = dataclasses.asdict(lad_parameters(shape, knobs))
+    return LadSystemParameters(**tile, tiles=knobs["tiles"], memory_ports=knobs["memory_ports"])
+
+
+def lad_system_step(
+    p: LadSystemParameters, shape: Shape, data: LayerData, knobs: dict
+) -> LayerStep:
+    """As :func:`lad_step`, by several tiles."""
+    step = _lad_step("lad.lad_system", SystemJobs(p), shape, data)
+    ports = "a memory each" if p.separate else "a memory that they share"
+    knob = f"{step.knob}, {p.tiles} tiles, {ports}"
+    return dataclasses.replace(
+        step, knob=knob, kind_of=lambda rows: step.kind_of(rows % p.tile_rows)
+    )
+
+
+def _lad_step(block: str, tokens: LadJobs, shape: Shape, data: LayerData) -> LayerStep:
+    p = tokens.parameters
     for token in range(shape.n):
         if token == shape.n - 1:
             tokens.join()
@@ -145,7 +169,7 @@ def lad_step(p: LadTileParameters, shape: Shape, data: LayerData, knobs: dict) -
             kinds[(rows >= regions[name].base) & (rows < regions[name].end)] = kind
         return kinds
 
-    design = generate(find("lad.lad_tile"), p)
+    design = generate(find(block), p)
     knob = f"{len(p.apid.bound_values) + 1} intervals, slack {p.slack}"
     return LayerStep(design, tokens.stimulus([]), memories, kind_of, knob)
 

@@ -66,6 +66,7 @@ POLICIES = {
     "tsuru.tsuru_core": Policy("sixth design", _threshold),
     "unicaim.unicaim_core": Policy("UniCAIM, no token evicted", _selected),
     "lad.lad_tile": Policy("LAD", _lad),
+    "lad.lad_system": Policy("LAD", _lad),
     "spatten": Policy("SpAtten, all values", _spatten),
 }
 

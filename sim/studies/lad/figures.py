@@ -7,6 +7,7 @@ import numpy as np
 
 from golden.studies.lad_claims import cache_numbers
 from golden.studies.study import CLOSE, Claim, Table, Verdict
+from hw.lad.system_parameters import TILES
 from sim.studies.lad.machine import (
     ATTENTION,
     BYTES_PER_S,
@@ -16,7 +17,6 @@ from sim.studies.lad.machine import (
     MACS_PER_S,
     MODELS,
     SPEEDUP,
-    TILES,
     Model,
     cases,
 )

@@ -4,7 +4,8 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-TILES = 6
+from hw.lad.system_parameters import TILES
+
 MACS_PER_S = TILES * 7 * 128 * 1e9
 """The paper's six tiles: seven VPUs of 128 multipliers at 1 GHz."""
 BYTES_PER_S = 5 * 16 * 19.2e9

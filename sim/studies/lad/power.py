@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from golden.studies.study import Claim, Verdict
-from sim.studies.lad.machine import ATTENTION, BYTES_PER_S, TILES
+from hw.lad.system_parameters import TILES
+from sim.studies.lad.machine import ATTENTION, BYTES_PER_S
 
 GPU_W = 250
 """Limit of an A100 40 GB PCIe, by its data sheet, which the paper cites."""

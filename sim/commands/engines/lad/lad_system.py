@@ -6,16 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from golden.lm.weights import Config
-from hw.lad.system_parameters import LadSystemParameters
+from hw.lad.system_parameters import TILES, LadSystemParameters
 from hw.lad.tile_parameters import LadTileParameters
 from sim.commands.engines.lad.attention import LadAttention, LadEngine
 from sim.commands.engines.part import LayerRun
 from sim.core import payload
 from sim.core.stimulus import Mismatch, Outcome, Stimulus
 from sim.testbenches.lad.lad_system import Jobs, testbench
-
-TILES = 6
-"""Tiles of the paper's accelerator."""
 
 
 class LadSystemAttention(LadAttention):
