@@ -119,7 +119,6 @@ class Ac(Component[LadTileParameters]):
             ),
             "terms": wire_out(range(2 * p.updates + 1), "T of this head."),
             "settled": wire_out(1, "Each head that has begun is finished and written."),
-            "idle": wire_out(1, "And no other one waits."),
             **linear_ports(p, "the VPUs, while no head is here.", LANES),
         }
 
@@ -151,10 +150,7 @@ class Ac(Component[LadTileParameters]):
         with m.If(self.command.valid & self.command.ready):
             m.d.sync += [command.eq(self.command.payload), waiting.eq(1)]
         with m.FSM() as fsm:
-            m.d.comb += [
-                self.settled.eq(fsm.ongoing("LOAD") & ~self.o.valid),
-                self.idle.eq(self.settled & ~waiting),
-            ]
+            m.d.comb += self.settled.eq(fsm.ongoing("LOAD") & ~self.o.valid)
             with m.State("LOAD"):
                 # Rows may have come while the last head's were written.
                 m.d.comb += [accepts.eq(1), update.restart.eq(1), self._products.restart.eq(1)]

@@ -116,7 +116,7 @@ class ActiveFetch(Component[LadTileParameters]):
         return m
 
     def _flags(self, m: Module, allocate, index) -> tuple[dict[Kind, Signal], Signal, Signal]:
-        """Flags of each slot: its rows are there, or not needed; it is active; it has counters.
+        """Flags of each slot: its rows are there, or no key needed; it is active; it has counters.
 
         index
             The slot that is allocated.
@@ -133,8 +133,8 @@ class ActiveFetch(Component[LadTileParameters]):
                 with m.If(self._copies):
                     m.d.sync += bits.bit_select(self._current_slot, 1).eq(1)
             with m.If(allocate):
-                needed = self._changes_row if kind == Kind.COUNTERS else wants_rows
-                m.d.sync += bits.bit_select(index, 1).eq(~needed)
+                # Keys are read of all entries; other rows that are not needed are skipped.
+                m.d.sync += bits.bit_select(index, 1).eq(~wants_rows if kind == Kind.KEY else 0)
         with m.If(allocate):
             m.d.sync += [
                 active.bit_select(index, 1).eq(wants_rows),
@@ -241,11 +241,12 @@ class ActiveFetch(Component[LadTileParameters]):
         """A head's requests: caches, then rows of one entry after the other."""
         p = self.parameters
         command = Signal(fetch_layout(p), reset_less=True)
-        current = Signal(p.entry_layout, reset_less=True)
+        position = Signal(p.position, reset_less=True)  # of the current entry
+        last = Signal(reset_less=True)
         slot = Signal(range(p.depth), reset_less=True)
         pending = Signal(3)  # requests of the current entry: counters, K, V
         in_row = (p.counter_words - 1).bit_length()
-        counted = Signal(len(current.index))  # number of the last row of counters requested
+        counted = Signal(max(1, len(position) - in_row))  # the row of counters requested last
         has_counted = Signal()
         request = self.request
         accepted = Signal()
@@ -270,9 +271,8 @@ class ActiveFetch(Component[LadTileParameters]):
         known = Signal()
         hit = Signal()
         finishes = Signal()
-        wants_rows = ~pending[0] & pending[1]
         m.d.comb += rest.eq(Mux(self._copies, 0, pending & (pending - 1)))
-        self._look_up(m, command.head, current.index, pending, (known, hit), counts)
+        self._look_up(m, command.head, position, pending, (known, hit), counts)
         with m.FSM():
             with m.State("IDLE"):
                 # The head's first entry has another row of counters than the last head's.
@@ -282,13 +282,13 @@ class ActiveFetch(Component[LadTileParameters]):
                     m.d.sync += command.eq(self.command.payload)
                     m.next = "ENTRIES"
             with m.State("ENTRIES"):
-                # An entry is accepted with the last request of the one before it, but none of the
-                # next head before its command.
-                ends = pending.any() & current.last
-                self._target(m, command, current.index, slot, pending, label, address)
+                # An entry is accepted with the last request of the one before it, in its head.
+                ends = pending.any() & last
+                self._target(m, command, position, slot, pending, label, address)
                 m.d.comb += [
                     finishes.eq(accepted | self._copies),
-                    request.valid.eq(pending.any() & ~(wants_rows & (~known | hit))),
+                    # K and V of a position are not requested before it is looked up.
+                    request.valid.eq(pending.any() & (pending[0] | ~pending[1] | known) & ~hit),
                     self.entry.ready.eq(
                         ~full & ((rest == 0) & (finishes | ~pending.any())) & ~ends
                     ),
@@ -296,12 +296,13 @@ class ActiveFetch(Component[LadTileParameters]):
                 ]
                 with m.If(finishes):
                     m.d.sync += pending.eq(rest)
-                    with m.If((rest == 0) & current.last):
+                    with m.If((rest == 0) & last):
                         m.next = "FETCHED"
                 with m.If(allocate):
                     active = ~self.entry.payload.halve
                     m.d.sync += [
-                        current.eq(self.entry.payload),
+                        position.eq(self.entry.payload.index),
+                        last.eq(self.entry.payload.last),
                         slot.eq(tail[:-1]),
                         pending.eq(Cat(self._changes_row, active, active)),
                         counted.eq(here),
@@ -322,7 +323,7 @@ class ActiveFetch(Component[LadTileParameters]):
         if not self.parameters.prefetch:
             m.d.comb += known.eq(1)
             return
-        writes = self.response.valid & (self.response.payload.tag[-2:] < Kind.COUNTERS.value)
+        writes = self.response.valid & ~self.response.payload.tag[-1]  # not a row of counters
         m.d.comb += [
             self.lookup.eq(pending[1]),
             self.lookup_head.eq(head),
@@ -338,23 +339,22 @@ class ActiveFetch(Component[LadTileParameters]):
     def _target(self, m: Module, command, position, slot, pending, label, address) -> None:
         """What is requested: a row of counters, K or V of the current entry."""
         p = self.parameters
-        regions = p.regions
         in_row = (p.counter_words - 1).bit_length()
         m.d.comb += label.number.eq(slot)
         with m.If(pending[0]):
             m.d.comb += [
                 label.kind.eq(Kind.COUNTERS),
-                address.eq(regions["counter"].address_of(command.head, position >> in_row)),
+                address.eq(p.regions["counter"].address_of(command.head, position >> in_row)),
             ]
         with m.Elif(pending[1]):
             m.d.comb += [
                 label.kind.eq(Kind.KEY),
-                address.eq(regions["k"].address_of(command.kv_head, position)),
+                address.eq(p.regions["k"].address_of(command.kv_head, position)),
             ]
         with m.Else():
             m.d.comb += [
                 label.kind.eq(Kind.VALUE),
-                address.eq(regions["v"].address_of(command.kv_head, position)),
+                address.eq(p.regions["v"].address_of(command.kv_head, position)),
             ]
 
 

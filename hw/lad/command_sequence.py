@@ -42,7 +42,9 @@ class CommandSequence(Component[LadTileParameters]):
             "head": stream_out(score_command_layout(p)),
             "identified": wire_in(1, "EAS has finished a head."),
             "release": wire_in(1, "A head's store is free again."),
-            "settled": wire_in(1, "Nothing of a head is left behind EAS, and no report."),
+            "settled": wire_in(
+                1, "Nothing is left of heads whose stores have been released, and no report."
+            ),
             "empty": wire_out(1, "Rows that were loaded ahead are out of date."),
         }
         if p.prefetch:
@@ -66,7 +68,7 @@ class CommandSequence(Component[LadTileParameters]):
         begun = Signal()  # a sequence, since reset
         head = Signal(range(p.heads + 1))
         kv_head = Signal(p.kv_head_index)
-        place = Signal(range(p.heads + 1))  # among the heads of the kv head
+        place = Signal(range(max(2, p.heads)))  # among the heads of the kv head
         next_head = Signal()
         used = Signal(range(HELD + 1))  # stores
         command = self.head
@@ -76,6 +78,7 @@ class CommandSequence(Component[LadTileParameters]):
             self.n.eq(job.n),
             self.heads.eq(job.heads),
             self.restart.eq(job.restart),
+            self.invalid.eq(~begun),
             command.payload.head.eq(head),
             command.payload.kv_head.eq(kv_head),
             command.payload.n.eq(job.n),
@@ -192,7 +195,7 @@ class CommandSequence(Component[LadTileParameters]):
         with m.If(p.order.misfits(offered) | (bad_n & ~begins)):
             m.next = "REFUSED"
         with m.Else():
-            m.d.sync += [begun.eq(begun | begins), self.invalid.eq(~(begun | begins))]
+            m.d.sync += begun.eq(begun | begins)
             # Rows loaded ahead are kept for one step of the same sequence.
             m.d.comb += self.empty.eq(ahead | begins)
         if p.weights:

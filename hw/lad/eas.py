@@ -82,6 +82,7 @@ class Eas(Component[LadTileParameters]):
             "score_index": wire_out(range(p.positions + 2), "Position of the pair's first one."),
             "scores": wire_out(data.ArrayLayout(FP16, 2), "The pair of scores, FP16."),
             "score_keep": wire_out(mask(2), "Mask of the final ones."),
+            "query": wire_out(p.row_layout, "The head's row of `q`."),
             "identified": stream_out(
                 identified_layout(p),
                 "All scores are there: their maximum, \\\\|M\\\\|, number of centres, rows read.",
@@ -123,9 +124,8 @@ class Eas(Component[LadTileParameters]):
                 m.d.comb += [
                     self.command.ready.eq(self.q.valid),
                     self.q.ready.eq(self.command.valid),
-                    keys.clear.eq(1),
                 ]
-                m.d.sync += [x.eq(0) for x in (rows, self._g_row, self._g_remaining)]
+                m.d.sync += [x.eq(0) for x in (rows, self._g_row)]
                 with m.If(self.command.valid & self.q.valid):
                     m.d.sync += [command.eq(self.command.payload), q.eq(self.q.payload)]
                     m.next = "LOAD"
@@ -149,6 +149,7 @@ class Eas(Component[LadTileParameters]):
                     m.next = "IDLE"
         found = self.identified.payload
         m.d.comb += [
+            self.query.eq(q),
             found.m.eq(from_key(output.maximum)),
             found.large.eq(keys.large),
             found.rows.eq(rows),
@@ -176,7 +177,7 @@ class Eas(Component[LadTileParameters]):
         return command, q, k, old, last
 
     def _mode_words(self, m: Module, answered, last: Signal, old: Signal) -> Signal:
-        """Rows of G to the bits of M, and out. Returns: all rows of the head are there."""
+        """Rows of G to the bits of M, and out. Returns: all that were requested are there."""
         p, words = self.parameters, self._words
         self._g_row, self._g_rows, self._g_remaining = (
             Signal(range(p.table_rows + 1), name=f"g_{name}")
@@ -195,7 +196,7 @@ class Eas(Component[LadTileParameters]):
             self.words_row.eq(words.words_row),
             self.words.eq(words.words),
             self._g_rows.eq((last + (p.d - 1)) >> p.element_bits),
-            tables.eq((self._g_remaining == 0) & (self._g_row == self._g_rows)),
+            tables.eq(self._g_remaining == 0),
         ]
         # Rows of G may come while further ones are requested.
         with m.If(arrives):
@@ -279,8 +280,12 @@ class Eas(Component[LadTileParameters]):
         for name, region, following in (("STORE_K", "k", "STORE_V"), ("STORE_V", "v", "ENCODE")):
             with m.State(name):
                 with m.If(self.kv.valid):
-                    self._ask(m, ask, Kind.KEY, kv_head, last, region)
-                    m.d.comb += [ask.write.eq(1), self.kv.ready.eq(self.request.ready)]
+                    m.d.comb += [
+                        ask.valid.eq(1),
+                        ask.address.eq(self.parameters.regions[region].address_of(kv_head, last)),
+                        ask.write.eq(1),
+                        self.kv.ready.eq(self.request.ready),
+                    ]
                     if region == "k":
                         m.d.sync += k.eq(self.kv.payload)
                     with m.If(self.request.ready):
@@ -320,12 +325,11 @@ class Eas(Component[LadTileParameters]):
         # A key from memory cannot wait, so the estimate's operation does.
         op = source.op
         scale = op.payload.scale
-        allowed = Signal()
         fire = Signal()
         key, code = self.response.payload.data, op.payload.vectors[0]
         m.d.comb += [
-            allowed.eq(op.valid & ~key_arrives & ~loading),
-            fire.eq(allowed & first.i.ready & (scale | second.i.ready)),
+            # The second VPU has none but operations of the first, and so room where that has.
+            fire.eq(op.valid & ~key_arrives & first.i.ready),
             op.ready.eq(fire),
             first.i.valid.eq(key_arrives | loading | fire),
             second.i.valid.eq(loading | (fire & ~scale)),
@@ -337,9 +341,7 @@ class Eas(Component[LadTileParameters]):
             second.i.payload.vec2.eq(op.payload.vectors[1]),
             first.i.payload.scal.eq(op.payload.factor),
             second.i.payload.scal.eq(op.payload.factor),
-            first.i.payload.mode.eq(
-                Mux(loading, Mode.NONE, Mux(scale & ~key_arrives, Mode.S, Mode.DP))
-            ),
+            first.i.payload.mode.eq(Mux(loading, Mode.NONE, Mux(scale, Mode.S, Mode.DP))),
             second.i.payload.mode.eq(Mux(loading, Mode.NONE, Mode.DP)),
             second.o_vec.ready.eq(1),
             self._tags.i.valid.eq((key_arrives & first.i.ready) | (fire & ~scale)),
@@ -359,9 +361,8 @@ class Eas(Component[LadTileParameters]):
         is_estimate = Signal()
         m.d.comb += [
             is_exact.eq(tag.valid & tag.payload.exact & first.o_scal.valid & output.ready),
-            is_estimate.eq(
-                tag.valid & ~tag.payload.exact & first.o_scal.valid & second.o_scal.valid
-            ),
+            # The second VPU's product is there as soon as the first one's.
+            is_estimate.eq(tag.valid & ~tag.payload.exact & first.o_scal.valid),
             first.o_scal.ready.eq(is_exact | is_estimate),
             second.o_scal.ready.eq(is_estimate),
             tag.ready.eq(is_exact | is_estimate),

@@ -115,7 +115,6 @@ class LadSystem(Component[LadSystemParameters]):
         covered = Signal(range(p.heads + 1))  # heads of the kv heads counted so far
         rest = Signal.like(covered)
         group = Signal.like(covered)  # heads of the next kv head
-        pending = Signal(p.tiles)  # tiles that have not accepted their command
         fits = Signal()  # the command that is offered, as far as its numbers alone say
         begins: Value = offered.restart
         if p.prefetch:
@@ -155,10 +154,7 @@ class LadSystem(Component[LadSystemParameters]):
                 # A kv head a cycle.
                 with m.If(rest == 0):
                     m.d.comb += begin.eq(1)
-                    m.d.sync += [
-                        remaining.eq(Mux(steps, job.heads, 0)),
-                        pending.eq(Cat(of_tile != 0 for of_tile in shares)),
-                    ]
+                    m.d.sync += remaining.eq(Mux(steps, job.heads, 0))
                     m.next = "DEAL"
                 with m.Elif(share + group > p.tile.heads):
                     # Too many heads for a tile.
@@ -172,37 +168,34 @@ class LadSystem(Component[LadSystemParameters]):
                     for number, of_tile in enumerate(shares):
                         with m.If(turn == number):
                             m.d.sync += of_tile.eq(share + group)
-            # Tiles accept their commands in any order. Rows may already fill the queues in front of
-            # them.
             with m.State("DEAL"):
-                with m.If(pending == 0):
-                    m.next = "ATTEND"
+                # All tiles are idle since the command before, so each accepts its own at once.
+                self._command(m, tiles, job, shares)
+                m.next = "ATTEND"
             with m.State("ATTEND"):
                 # A tile accepts a command when all writes of the one before have been accepted.
                 with m.If((remaining == 0) & Cat(tile.command.ready for tile in tiles).all()):
                     m.next = "IDLE"
-        self._command(m, tiles, job, shares, pending)
 
-    def _command(self, m: Module, tiles: list[LadTile], job, shares: list, pending) -> None:
-        """The `pending` tiles' commands, each with its share of the heads."""
-        for number, (tile, of_tile) in enumerate(zip(tiles, shares, strict=True)):
+    def _command(self, m: Module, tiles: list[LadTile], job, shares: list) -> None:
+        """The tiles' commands, each with its share of the heads."""
+        for tile, of_tile in zip(tiles, shares, strict=True):
             command = tile.command.payload
-            m.d.comb += tile.command.valid.eq(pending[number])
+            m.d.comb += tile.command.valid.eq(of_tile != 0)
             m.d.comb += [getattr(command, name).eq(getattr(job, name)) for name, _ in job.shape()]
             m.d.comb += command.heads.eq(of_tile)
-            with m.If(tile.command.valid & tile.command.ready):
-                m.d.sync += pending[number].eq(0)
 
     def _deal(self, m: Module, name: str, rows, ports, begin, count, size) -> None:
         """Hand `count` rows to the tiles' queues in turn, `size` rows at a time."""
         p = self.parameters
-        most = 2 * p.tile.kv_heads if name == "kv" else p.tile.heads
-        remaining = Signal(range(max(p.heads, 2 * p.kv_heads) + 1), name=f"{name}_remaining")
+        all_rows, most = p.heads, p.tile.heads
+        if name == "kv":
+            all_rows, most = 2 * p.kv_heads, 2 * p.tile.kv_heads
+        remaining = Signal(range(all_rows + 1), name=f"{name}_remaining")
         # Among `size` rows: two of a kv head, or as many as a kv head has query heads.
         index = Signal(range(2 if name == "kv" else max(2, most)), name=f"{name}_index")
         turn = Signal(p.tile_index, name=f"{name}_tile")
-        ready = Signal(name=f"{name}_ready")
-        m.d.comb += rows.ready.eq((remaining != 0) & ready)
+        m.d.comb += rows.ready.eq(remaining != 0)
         with m.If(begin):
             m.d.sync += [remaining.eq(count), index.eq(0), turn.eq(0)]
         with m.Elif(rows.valid & rows.ready):
@@ -210,18 +203,15 @@ class LadSystem(Component[LadSystemParameters]):
             with m.If(index + 1 == size):
                 m.d.sync += [index.eq(0), turn.eq(Mux(turn == p.tiles - 1, 0, turn + 1))]
         for number, port in enumerate(ports):
-            # A queue holds all rows of its tile: rows come in the order of heads, tiles take theirs
-            # when they can, and a tile that is late must not block the next one's rows (that is the
-            # deadlock avoided).
+            # A queue has room for all rows of its tile, and is empty when they begin to come: rows
+            # come in the order of heads, tiles take theirs when they can, and a tile that is late
+            # must not block the next one's rows (that is the deadlock avoided).
             queue = Queue(QueueParameters(depth=most), shape=p.row_layout)
             m.submodules[f"{name}_{number}"] = queue
-            chosen = turn == number
             m.d.comb += [
-                queue.i.valid.eq(rows.valid & (remaining != 0) & chosen),
+                queue.i.valid.eq(rows.valid & rows.ready & (turn == number)),
                 queue.i.payload.eq(rows.payload),
             ]
-            with m.If(chosen):
-                m.d.comb += ready.eq(queue.i.ready)
             wiring.connect(m, queue.o, port)
 
     def _connect_memory(self, m: Module, tiles: list[LadTile]) -> None:

@@ -145,31 +145,25 @@ class LadTile(Component[LadTileParameters]):
         """Scores and words of G of one head after the other, to its store and to the queue."""
         p = self.parameters
         command, found = eas.command, eas.identified
-        head = Signal(_head_layout(p), reset_less=True)  # in EAS
         wiring.connect(m, sequence.head, command)
         wiring.connect(m, wiring.flipped(self.kv), eas.kv)
         m.d.comb += eas.q.payload.eq(self.q.payload)
         join(m, [self.q], [eas.q])
-        with m.If(command.valid & command.ready):
-            m.d.sync += [
-                head.head.eq(command.payload.head),
-                head.kv_head.eq(command.payload.kv_head),
-                head.q.eq(self.q.payload),
-            ]
-        # The fetch may begin with this head's rows before the head in front has left.
+        # The sequence shows a head's numbers until EAS has finished it. The fetch may begin with
+        # this head's rows before the head in front has left.
         m.submodules.to_fetch = to_fetch = Queue(QueueParameters(depth=HELD), shape=fetch_layout(p))
         wiring.connect(m, to_fetch.o, fetch.command)
         m.d.comb += [
             to_fetch.i.valid.eq(found.valid),
-            to_fetch.i.payload.head.eq(head.head),
-            to_fetch.i.payload.kv_head.eq(head.kv_head),
+            *copy(to_fetch.i.payload, command.payload),
         ]
         # A head has room in the queues, because it has a store.
         m.d.comb += [
             found.ready.eq(1),
             sequence.identified.eq(found.valid),
             scored.i.valid.eq(found.valid),
-            scored.i.payload.eq(head),
+            scored.i.payload.head.eq(command.payload.head),
+            scored.i.payload.q.eq(eas.query),
             scored.i.payload.scores.eq(found.payload),
             stores.identified.eq(found.valid),
             stores.n.eq(sequence.n),
@@ -212,11 +206,7 @@ class LadTile(Component[LadTileParameters]):
         wiring.connect(m, ac.written, port.caches)
         wiring.connect(m, md.written, port.counters)
         begins = Signal()
-        ready = Signal()
         m.d.comb += [
-            # All three begin in the same cycle, so none of them can hold a head that the others
-            # refuse.
-            ready.eq(cache_fetch.command.ready & md.command.ready & ac.command.ready),
             *(block.command.valid.eq(begins) for block in (md, ac)),
             # A sequence begins with caches that are not in memory.
             cache_fetch.command.valid.eq(begins & ~sequence.restart),
@@ -230,20 +220,17 @@ class LadTile(Component[LadTileParameters]):
             ac.command.payload.clear.eq(sequence.restart),
             ac.command.payload.invalid.eq(sequence.invalid),
         ]
-        # Heads whose rows are written: MD's is the one that has begun, AC's may be the one before.
-        head_of_md = Signal(p.head_index, reset_less=True)
+        # Heads whose rows are written: MD's is the one in front, AC's may be the one before.
         head_of_ac = Signal(p.head_index, reset_less=True)
-        m.d.comb += [port.counter_head.eq(head_of_md), port.cache_head.eq(head_of_ac)]
-        with m.If(begins):
-            m.d.sync += head_of_md.eq(current.head)
+        m.d.comb += [port.counter_head.eq(current.head), port.cache_head.eq(head_of_ac)]
         with m.If(ac.settled):
-            m.d.sync += head_of_ac.eq(head_of_md)
-        self._finish(m, sequence, stores, scored, (fetch, md, ac), port.words, begins, ready)
+            m.d.sync += head_of_ac.eq(current.head)
+        self._finish(m, sequence, stores, scored, (fetch, md, ac), port.words, begins)
 
     def _finish(
-        self, m: Module, sequence, stores: HeadStores, scored, blocks, words, begins, ready
+        self, m: Module, sequence, stores: HeadStores, scored, blocks, words, begins: Signal
     ) -> None:
-        """A head begins when MD and AC are `ready`; after MD its words of G go to memory.
+        """A head begins when AC accepts it; after MD its words of G go to memory.
 
         words
             The port's stream for rows of G.
@@ -276,14 +263,14 @@ class LadTile(Component[LadTileParameters]):
             sequence.release.eq(scored.ready),
             stores.release.eq(scored.ready),
         ]
-        with m.FSM() as fsm:
-            m.d.comb += sequence.settled.eq(
-                fsm.ongoing("IDLE") & ~reported & ~self.report.valid & ac.idle & md.idle
-            )
+        # Behind heads that have left their stores, nothing but this is under way.
+        m.d.comb += sequence.settled.eq(~reported & ~self.report.valid)
+        with m.FSM():
             with m.State("IDLE"):
-                # A head whose scores are there begins when MD, AC and the fetch of caches are free.
+                # A head whose scores are there begins when AC is free. MD and the fetch of caches
+                # are, as AC has had all they had of the head before.
                 m.d.sync += row.eq(0)
-                with m.If(scored.valid & ready):
+                with m.If(scored.valid & ac.command.ready):
                     m.d.comb += begins.eq(1)
                     m.next = "ATTEND"
             with m.State("ATTEND"):
@@ -348,7 +335,7 @@ class LadTile(Component[LadTileParameters]):
 
     def _output(self, m: Module, sequence: CommandSequence, ac: Ac) -> None:
         p = self.parameters
-        number = Signal(range(p.heads + 1))
+        number = Signal(range(max(2, p.heads)))
         o, out = ac.o, self.o
         last = Signal()
         m.d.comb += [
@@ -381,11 +368,10 @@ def _connect_prefetch(m: Module, sequence, prefetch: Prefetch, fetch: ActiveFetc
 
 
 def _head_layout(p: LadTileParameters) -> data.StructLayout:
-    """A head in the pipeline: its numbers, its query, and what EAS found."""
+    """A head in the pipeline: its number, its query, and what EAS found."""
     return data.StructLayout(
         {
             "head": p.head_index,
-            "kv_head": p.kv_head_index,
             "q": p.row_layout,
             "scores": identified_layout(p),
         }

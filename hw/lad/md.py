@@ -124,34 +124,41 @@ class Md(Component[LadTileParameters]):
         advance = Signal()
         m.d.comb += taken.eq(advance)
 
-        # One record for each stage, moving along with the arithmetic.
+        # One record for each stage, moving along with the arithmetic: entries up to stage INTERVAL,
+        # behind it what has become of them.
         stages: list[Any] = [
-            Signal(_record_layout(p), name=f"stage_{number}") for number in range(CORRECTED + 1)
+            Signal(_record_layout(p), name=f"stage_{number}") for number in range(INTERVAL)
+        ]
+        outcomes: list[Any] = [
+            Signal(_outcome_layout(), name=f"stage_{number}")
+            for number in range(INTERVAL + 1, CORRECTED + 1)
         ]
         with m.If(advance):
             m.d.sync += [
-                stages[0].eq(0),
                 stages[0].valid.eq(valid),
                 stages[0].entry.eq(entry),
                 stages[0].infinite.eq(score[FP16.mantissa : -1].all()),
-                *(after.eq(before) for before, after in zip(stages, stages[1:], strict=False)),
             ]
+            for records in (stages, outcomes):
+                pairs = zip(records, records[1:], strict=False)
+                m.d.sync += [after.eq(before) for before, after in pairs]
         x = self._difference(m, advance, score, command.m)
-        found = self._interval(m, advance, x, stages)
-        valid = stages[INTERVAL].valid
+        found = self._interval(m, advance, x, stages[-1])
         m.d.comb += [
-            rows.valid.eq(valid),
+            rows.valid.eq(found.valid),
             rows.position.eq(found.entry.index),
             rows.last.eq(found.entry.last),
             rows.advance.eq(advance),
         ]
-        changed = self._count(m, advance, command, found, valid)
+        changed = self._count(m, advance, command, found)
         with m.If(advance):
-            # The outcome of counting joins the record one stage later.
             m.d.sync += [
-                stages[INTERVAL + 1].minus.eq(Mux(changed, found.entry.mode, 0)),
-                stages[INTERVAL + 1].plus.eq(Mux(changed, found.interval, 0)),
-                stages[INTERVAL + 1].changed.eq(changed),
+                outcomes[0].active.eq(found.valid & ~found.entry.halve),
+                outcomes[0].last.eq(found.entry.last),
+                outcomes[0].infinite.eq(found.infinite),
+                outcomes[0].minus.eq(Mux(changed, found.entry.mode, 0)),
+                outcomes[0].plus.eq(Mux(changed, found.interval, 0)),
+                outcomes[0].changed.eq(changed),
             ]
         m.submodules.correct = correct = Correction(p)
         m.d.comb += [
@@ -161,19 +168,18 @@ class Md(Component[LadTileParameters]):
             correct.mode.eq(found.entry.mode),
         ]
 
-        out = stages[CORRECTED]
+        out = outcomes[-1]
         correction = self.correction
         m.d.comb += [
-            correction.valid.eq(out.valid & ~out.entry.halve & ~rows.stall),
+            correction.valid.eq(out.active & ~rows.stall),
             correction.payload.cf.eq(correct.cf),
             *(
                 getattr(correction.payload, name).eq(getattr(out, name))
-                for name in ("minus", "plus", "changed", "infinite")
+                for name in ("minus", "plus", "changed", "infinite", "last")
             ),
-            correction.payload.last.eq(out.entry.last),
             advance.eq(~rows.stall & (~correction.valid | correction.ready)),
         ]
-        with m.If(correction.valid & correction.ready & out.entry.last):
+        with m.If(correction.valid & correction.ready & out.last):
             m.d.sync += busy.eq(0)
         return m
 
@@ -230,10 +236,9 @@ class Md(Component[LadTileParameters]):
         ]
         return subtract.o
 
-    def _interval(self, m: Module, advance, x, stages) -> Any:
+    def _interval(self, m: Module, advance, x, before) -> Any:
         """The record of stage INTERVAL, with x and the number of the interval that x is in."""
         p = self.parameters
-        before = stages[INTERVAL - 1]
         # Order keys compare as unsigned integers, with one comparator for each bound.
         key = Signal(FP16.width, name="x_key")
         exceeded = Signal(p.intervals - 1)
@@ -244,17 +249,17 @@ class Md(Component[LadTileParameters]):
             for bound in range(p.intervals - 1):
                 with m.If(exceeded[bound]):
                     m.d.comb += number.eq(bound + 1)
-        found = Signal(_found_layout(p), name="found", reset_less=True)
+        found = Signal(_found_layout(p), name="found")
         with m.If(advance):
             m.d.sync += [
-                found.entry.eq(before.entry),
+                *(getattr(found, name).eq(getattr(before, name)) for name, _ in before.shape()),
                 found.interval.eq(number),
                 found.x.eq(x),
                 found.above.eq(key > 1 << FP16.width - 1),
             ]
         return found
 
-    def _count(self, m: Module, advance, command, found, valid) -> Signal:
+    def _count(self, m: Module, advance, command, found) -> Signal:
         """Counters of stage INTERVAL's position. Returns: its mode changes.
 
         The mode's counter is in G, those of the other intervals are in rows.
@@ -291,7 +296,7 @@ class Md(Component[LadTileParameters]):
         # The outcome is a word of G.
         is_active = Signal()
         m.d.comb += [
-            is_active.eq(valid & advance & ~entry.halve),
+            is_active.eq(found.valid & advance & ~entry.halve),
             self.g_valid.eq(is_active),
             self.g_index.eq(entry.index),
             self.g_word.count.eq(Mux(changed, risen, count) >> overflow),
@@ -382,12 +387,14 @@ def totals_layout(p: LadTileParameters) -> data.StructLayout:
 
 
 def _record_layout(p: LadTileParameters) -> data.StructLayout:
-    mode = index(MODE_BITS)
-    entry = {"valid": FLAG, "entry": p.entry_layout, "infinite": FLAG}
-    return data.StructLayout(entry | {"minus": mode, "plus": mode, "changed": FLAG})
+    return data.StructLayout({"valid": FLAG, "entry": p.entry_layout, "infinite": FLAG})
 
 
 def _found_layout(p: LadTileParameters) -> data.StructLayout:
-    return data.StructLayout(
-        {"entry": p.entry_layout, "interval": index(MODE_BITS), "x": FP16, "above": FLAG}
-    )
+    fields = {name: field.shape for name, field in _record_layout(p)}
+    return data.StructLayout(fields | {"interval": index(MODE_BITS), "x": FP16, "above": FLAG})
+
+
+def _outcome_layout() -> data.StructLayout:
+    fields = {name: field.shape for name, field in correction_layout() if name != "cf"}
+    return data.StructLayout({"active": FLAG} | fields)

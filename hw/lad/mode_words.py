@@ -15,7 +15,7 @@ class ModeWords(Component[LadTileParameters]):
     M are the positions before the window whose mode's interval begins at `near` or above. Words
     from the new position on are output as zeros: what the memory has there is of an earlier
     sequence. If the new position is the first one of its row, the row is not read; it is output as
-    zeros in a cycle in which no row arrives, which there is before the first one.
+    zeros in the cycle after `begin`, in which no row arrives yet.
     """
 
     def ports(self) -> Ports:
@@ -60,11 +60,8 @@ class ModeWords(Component[LadTileParameters]):
         m.d.comb += [self.words_valid.eq(self.arrives), self.words_row.eq(self.row)]
         for lane, (word, shown) in enumerate(zip(words, self.words, strict=True)):
             m.d.comb += shown.eq(Mux(present[lane] & self.arrives, Value.cast(word), 0))
-        with m.If(self.begin):
-            m.d.sync += clears_row.eq(1)
-        with m.Elif(~self.arrives):
-            m.d.sync += clears_row.eq(0)
-        with m.If(~self.arrives & clears_row & starts_row):
+        m.d.sync += clears_row.eq(self.begin)
+        with m.If(clears_row & starts_row):
             m.d.comb += [self.words_valid.eq(1), self.words_row.eq(self.last >> p.element_bits)]
 
         table = memory.Memory(shape=p.d, depth=p.table_rows, init=[])

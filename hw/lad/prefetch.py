@@ -112,6 +112,8 @@ class Prefetch(Component[LadTileParameters]):
         most = self.command.payload.most
         # The budget of a head is fixed as it begins: its own share, or what is left of the memory.
         m.d.comb += free.eq(p.prefetch - used)
+        with m.If(self.empty):
+            m.d.sync += used.eq(0)
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE") | (waiting != 0))
             with m.State("IDLE"):
@@ -122,8 +124,6 @@ class Prefetch(Component[LadTileParameters]):
                     m.d.sync += command.eq(self.command.payload)
                     m.d.sync += credit.eq(Mux(most < free, most, free))
                     m.next = "G"
-                with m.If(self.empty):
-                    m.d.sync += used.eq(0)
             with m.State("G"):
                 # A row of words, unless there are no more or no credit.
                 with m.If(((row << p.element_bits) >= command.n) | (credit == 0)):

@@ -59,8 +59,8 @@ class LadTileParameters(TileSizes):
 
     @property
     def rows_count(self):
-        """Rows read in a head-step."""
-        return count(6 + (8 * self.positions + self.cache_rows).bit_length())
+        """Rows read in a head-step: eight of a position at most, and the caches."""
+        return count(range(8 * self.positions + self.cache_rows + 1))
 
     @functools.cached_property
     def word_layout(self) -> data.StructLayout:

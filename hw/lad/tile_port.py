@@ -66,7 +66,8 @@ class TilePort(Component[LadTileParameters]):
             waits = first if source else 0
             m.d.comb += [
                 port.valid.eq(read.valid & ~waits),
-                read.ready.eq(port.ready & ~waits),
+                # The arbiter takes another one's request in a cycle in which this one waits.
+                read.ready.eq(port.ready),
                 port.payload.tag.source.eq(source),
                 port.payload.tag.label.eq(read.payload.tag),
                 port.payload.address.eq(read.payload.address),

@@ -226,8 +226,9 @@ def test_refusals():
         {"tiles": 6, "heads": 12, "kv_heads": 6, "prefetch": 0, "multiply_stages": 2},
         {"tiles": 3, "heads": 5, "kv_heads": 3, "memory_ports": 3},
         {"tiles": 2, "memory_ports": 2, "identification": "centres"},
+        {"tiles": 2, "heads": 8, "kv_heads": 4},  # groups of 3 may be too many heads for a tile
     ],
-    ids=["one", "three", "centres", "six", "three ports", "two ports, centres"],
+    ids=["one", "three", "centres", "six", "three ports", "two ports, centres", "uneven"],
 )
 def test_other_numbers_of_tiles(changes):
     """With random stalls, and in the cycles of the formula without."""

@@ -1,8 +1,8 @@
 # amaranth: UnusedElaboratable=no
 """What several tiles add to a tile: each head's output and report once, with its number.
 
-The tiles are any that accept a command and then give an output and a report for each of its heads,
-with any stalls and any requests.
+The tiles are any that accept a command when they are idle and then give an output and a report for
+each of its heads, with any stalls and any requests.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ class AnyTile(Component[LadTileParameters]):
         m.d.sync += first.eq(0)
         drive(m, first, self.request)
         command = self.command.payload
-        left = []
+        left, idle = [], Signal(init=1)
         for name in ("o", "report"):
             port = getattr(self, name)
             count = Signal(range(self.parameters.heads + 1), name=f"{name}_left")
@@ -56,8 +56,12 @@ class AnyTile(Component[LadTileParameters]):
             with m.Elif(port.valid & port.ready):
                 m.d.sync += count.eq(count - 1)
             left.append(count)
+        with m.If(self.command.valid & idle):
+            m.d.sync += idle.eq(0)
+        with m.Elif((left[0] == 0) & (left[1] == 0) & AnySeq(1)):
+            m.d.sync += idle.eq(1)
         m.d.comb += [
-            self.command.ready.eq((left[0] == 0) & (left[1] == 0) & AnySeq(1)),
+            self.command.ready.eq(idle),
             Assume(~self.report.payload.error),
             *(getattr(self, name).ready.eq(AnySeq(1)) for name in ("kv", "q", "response")),
         ]
@@ -78,7 +82,7 @@ def system(module=lad_system):
     return AnyTiles(SMALL)
 
 
-IDLE, COUNT, REFUSED, ATTEND = range(4)  # the first three without a tile at work
+IDLE, COUNT, REFUSED, ATTEND, DEAL = range(5)  # all tiles are idle but in ATTEND
 
 
 class Rules(Elaboratable):
@@ -95,22 +99,26 @@ class Rules(Elaboratable):
             port = getattr(dut, name)
             m.d.comb += Cover(~first & port.valid & ~port.ready, f"{name} stalls")
         job = p.command_layout(internals.signal("job"))
-        pending, state = internals.signal("pending"), internals.signal("fsm_state")
-        resting = state <= REFUSED
+        state = internals.signal("fsm_state")
+        resting = state != ATTEND
+        step = (state == DEAL) & (job.prefetch == 0)
         outputs, shares = dut.o.valid, 0
         for tile in range(p.tiles):
             left = internals.signal(f"tile_{tile}.o_left")
             reports = internals.signal(f"tile_{tile}.report_left")
             share = internals.signal(f"share_{tile}")
             shares += share
-            outputs += left + Mux(pending[tile] & (job.prefetch == 0), share, 0)
-            working = (left != 0) | (reports != 0) | pending[tile]
-            m.d.comb += Assert(~resting | ~working | first, "a tile works on no command")
+            outputs += left + Mux(step, share, 0)
+            idle = internals.signal(f"tile_{tile}.idle")
+            working = (left != 0) | (reports != 0)
+            m.d.comb += [
+                Assert(~resting | idle | first, "a tile refuses its command"),
+                Assert(~idle | ~working | first, "a tile works on no command"),
+            ]
         remaining = internals.signal("remaining")
         m.d.comb += [
             Assert((outputs == remaining) | first, "outputs to come"),
-            Assert(~resting | (remaining == 0) | first, "outputs of no command"),
-            Assert((state != ATTEND) | (pending == 0) | first, "a command not given"),
+            Assert((state > REFUSED) | (remaining == 0) | first, "outputs of no command"),
             Assert((state != COUNT) | (shares == internals.signal("covered")) | first, "shares"),
             Assert((state != COUNT) | (shares <= job.heads) | first, "too many heads"),
         ]

@@ -72,7 +72,7 @@ class CacheFetch(Component[LadTileParameters]):
             # on.
             with m.State("IDLE"):
                 m.d.comb += self.command.ready.eq(1)
-                m.d.sync += [x.eq(0) for x in (index, lane, number, half)]
+                m.d.sync += [x.eq(0) for x in (index, lane, number)]
                 with m.If(self.command.valid):
                     m.d.sync += head.eq(self.command.payload)
                     m.next = "ROWS"

@@ -72,7 +72,6 @@ class CodeScores(Component[LadTileParameters]):
         m.d.comb += self.op.payload.scale.eq(self._scales)
         # All units are on chip before the first score, since a row of them serves d keys and a row
         # of codes only some.
-        units_requested = Signal()
         m.submodules.reader = reader = SequentialReader(
             SequentialReaderParameters(
                 address_width=p.address_width,
@@ -88,17 +87,16 @@ class CodeScores(Component[LadTileParameters]):
             request.valid.eq(reader.request.valid),
             request.payload.number.eq(reader.request.payload.tag),
             request.payload.address.eq(reader.request.payload.address),
-            # Units come first, because a score needs its position's unit.
-            reader.request.ready.eq(request.ready & ~storing & units_requested),
+            # Units come first, because a score needs its position's unit; and a key is stored
+            # before the codes are needed.
+            reader.request.ready.eq(request.ready),
             reader.response.valid.eq(response.valid & ~response.payload.table & ~storing),
             reader.response.payload.tag.eq(response.payload.number),
             reader.response.payload.data.eq(response.payload.data),
             response.ready.eq(1),
         ]
-        with m.If(~units_requested):
-            m.d.comb += request.valid.eq(0)
         self._store(m, storing)
-        ready = self._units(m, storing, units_requested, reader)
+        ready = self._units(m, storing, reader)
         self._multiply(m, reader, ready)
         return m
 
@@ -160,7 +158,6 @@ class CodeScores(Component[LadTileParameters]):
         m.d.comb += [
             request.valid.eq(1),
             request.payload.table.eq(region == "unit"),
-            request.payload.number.eq(0),
             request.payload.address.eq(place.address_of(self.kv_head, row)),
             request.payload.write.eq(write),
         ]
@@ -276,21 +273,18 @@ class CodeScores(Component[LadTileParameters]):
 
     # Scores
 
-    def _units(self, m: Module, storing, requested, reader) -> Signal:
+    def _units(self, m: Module, storing, reader) -> Value:
         """Request the units, then the codes; returns: all units are there."""
         p = self.parameters
         row = Signal(range(p.table_rows + 1))
         rows = Signal.like(row)
         remaining = Signal.like(row)  # not yet received
         words = Signal(range(p.code_rows + 1))
-        ready = Signal()
         start = Signal()  # the reader's command is due
         m.d.comb += [
             rows.eq((self.old + (p.d - 1)) >> p.element_bits),
             words.eq((self.old * p.code_bits + 15) >> 4),
-            requested.eq(row == 0),
-            ready.eq((remaining == 0) & requested & ~start),
-            reader.command.valid.eq(start & requested),
+            reader.command.valid.eq(start & (row == 0)),
             reader.command.payload.address.eq(p.regions["code"].address_of(self.kv_head, 0)),
             reader.command.payload.words.eq(words),
         ]
@@ -312,14 +306,14 @@ class CodeScores(Component[LadTileParameters]):
                 m.d.sync += row.eq(row - 1)
         with m.If(self.begin):
             m.d.sync += [row.eq(rows), remaining.eq(rows), start.eq(1)]
-        return ready
+        return remaining == 0
 
-    def _multiply(self, m: Module, reader, ready: Signal) -> None:
+    def _multiply(self, m: Module, reader, ready: Value) -> None:
         """Scores of all positions before the window, from `begin` to `done`."""
         p = self.parameters
         busy = Signal()
         scored = Signal(range(p.positions + 2))
-        self._pairs(m, reader, busy & self.go & ready)
+        self._pairs(m, reader, self.go & ready)
         m.submodules.products = products = UnitProducts(p)
         response = self.response
         m.d.comb += [
@@ -331,13 +325,14 @@ class CodeScores(Component[LadTileParameters]):
             products.valid.eq(self.result.valid),
             products.dots.eq(self.result.payload),
             self.score.eq(products.score),
+            self.done.eq(~busy),
         ]
-        with m.If(busy & (scored >= self.old)):
-            m.d.sync += [busy.eq(0), self.done.eq(1)]
+        with m.If(scored >= self.old):
+            m.d.sync += busy.eq(0)
         with m.If(self.score.valid):
             m.d.sync += scored.eq(scored + PAIR)
         with m.If(self.begin):
-            m.d.sync += [scored.eq(0), busy.eq(1), self.done.eq(0)]
+            m.d.sync += [scored.eq(0), busy.eq(1)]
 
     def _pairs(self, m: Module, reader, goes: Value) -> None:
         """Pairs of keys from the rows of codes to the VPUs."""

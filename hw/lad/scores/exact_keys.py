@@ -18,8 +18,7 @@ class ExactKeys(Component[LadTileParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "clear": wire_in(1, "The counts become 0."),
-            "restart": wire_in(1, "A new head; its scan begins with `go`."),
+            "restart": wire_in(1, "A new head: the counts become 0; its scan begins with `go`."),
             "go": wire_in(1, "The bits are there."),
             "old": wire_in(range(p.positions + 1), "Number of positions before the window."),
             "n": wire_in(p.number, "Number of all positions."),
@@ -50,16 +49,14 @@ class ExactKeys(Component[LadTileParameters]):
             in_window.eq(scanned & scan.finished),
             position.valid.eq(scan.positions.valid | (in_window & (windowed != self.n))),
             position.payload.eq(Mux(in_window, windowed, scan.positions.payload)),
-            scan.positions.ready.eq(position.ready & position.valid),
+            scan.positions.ready.eq(position.ready),
             self.finished.eq(in_window & ~position.valid),
         ]
         with m.If(scan.begin):
             m.d.sync += [scanned.eq(1), windowed.eq(self.old)]
-        # The counts outlive `restart`: they are reported with the head, after its last score.
+        # The counts are reported with the head, after its last score.
         with m.If(self.restart):
-            m.d.sync += scanned.eq(0)
-        with m.If(self.clear):
-            m.d.sync += [self.large.eq(0), self.emitted.eq(0)]
+            m.d.sync += [scanned.eq(0), self.large.eq(0), self.emitted.eq(0)]
         with m.If(position.valid & position.ready):
             m.d.sync += [
                 self.emitted.eq(self.emitted + 1),

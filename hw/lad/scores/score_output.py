@@ -49,7 +49,7 @@ class ScoreOutput(Component[LadTileParameters]):
             ),
             "score_keep": wire_out(mask(2), "Which of `scores` count."),
             "maximum": wire_out(FP16.width, "Order key of the largest score."),
-            "pending": wire_out(1, "A score is not in the maximum yet."),
+            "pending": wire_out(1, "The scores of the cycle before are not in the maximum yet."),
         }
 
     def elaborate(self, platform):
@@ -85,7 +85,7 @@ class ScoreOutput(Component[LadTileParameters]):
                 self.score_keep.eq(Cat(~place[0], place[0])),
             ]
         changed = self._compare(m)
-        m.d.comb += self.pending.eq(self.estimate.valid | estimate.valid | changed)
+        m.d.comb += self.pending.eq(changed)
         return m
 
     def _compare(self, m: Module) -> Signal:

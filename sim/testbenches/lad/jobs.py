@@ -29,6 +29,7 @@ KINDS = (
     "ties",  # equal keys and queries
     "special",  # an infinity or NaN in q, k or v
     "large",  # scores beyond FP16
+    "long",  # rows of K and V whose numbers are far above 1
     "collinear",  # keys that differ in length and sign only
     "still",  # queries that hardly change, so that modes are stable
     *("plain", "plain"),
@@ -132,11 +133,15 @@ class LadJobs(ABC):
         self._give(found, n=n, heads=heads, group=group, restart=restart)
         return found
 
-    def prefetch(self, n: int, heads: int, group: int, most: int) -> None:
-        """Load rows of active positions ahead of the next token; `n` is the last token's."""
+    def prefetch(self, n: int, heads: int, group: int, most: int, **ignored: int) -> None:
+        """Load rows of active positions ahead of the next token; `n` is the last token's.
+
+        ignored
+            Fields of the job that do not matter.
+        """
         self.work.append(self._ahead(n, heads, group, most))
         self.model.prefetch(n, heads, group, most)
-        self._give([], n=n, heads=heads, group=group, prefetch=most)
+        self._give([], n=n, heads=heads, group=group, prefetch=most, **ignored)
 
     def _give(self, found: list[HeadStep], **fields: int) -> None:
         """A job with these fields, others 0, and its results; none if it is refused, as its
@@ -269,6 +274,8 @@ def random_operands(
     k, v = rng.standard_normal((2, kv_heads, d)).astype(np.float16)
     if kind == "ties":
         q[:], k[:] = 0.5, rng.integers(0, 2)
+    elif kind == "long":
+        q, k, v = q / np.float16(64), k * np.float16(64), v * np.float16(64)
     elif kind == "collinear":
         k[:] = k[0, 0] * np.linspace(1, 2, d)  # some of them point the other way
     elif kind == "special" and sometimes(rng, 0.2):

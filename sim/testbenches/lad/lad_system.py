@@ -30,7 +30,7 @@ from sim.testbenches.lad.jobs import (
     sizes_of,
     timing_of,
 )
-from sim.testbenches.lad.lad_tile import width_end
+from sim.testbenches.lad.lad_tile import any_bit, width_end
 from sim.testbenches.memory import NAME, memory_of
 from sim.testbenches.strategies import sometimes
 
@@ -110,42 +110,44 @@ def random_jobs(p: LadSystemParameters, count: int, rng: np.random.Generator) ->
             refuse(jobs, rng)
             continue
         if p.prefetch and n and left and sometimes(rng, 0.3):
-            jobs.prefetch(n, heads, group, int(rng.integers(1, p.prefetch + 1)))
+            most = int(rng.integers(1, width_end(p, "prefetch")))
+            jobs.prefetch(n, heads, group, most, restart=sometimes(rng, 0.3))
             continue
         begins = any(jobs.results) and left == 0
         if left == 0:
             kind = str(rng.choice(KINDS))
             scale = float(rng.choice([0.3, 1.0, 3.0]))
             left, n = int(rng.integers(1, min(p.positions, int(rng.choice([8, 40]))) + 1)), 0
-            heads, group = _heads(p, rng)
+            heads, group = _heads(jobs, rng)
             drift = rng.standard_normal((heads, p.d)) * scale
         n, left = n + 1, left - 1
         q, k, v = random_operands(kind, drift, scale, -(-heads // group), rng)
         fewer = p.identification == "codes" and sometimes(rng, 0.05)
         # A sequence begins with one position, whatever the job says.
-        any_number = begins and sometimes(rng, 0.2)
+        any_number = begins and sometimes(rng, 0.4)
         given = int(rng.integers(0, width_end(p, "n"))) if any_number else n
         jobs.add(q, k, v, given, heads=1 if fewer else heads, group=group, restart=begins)
     return jobs
 
 
-def _heads(p: LadSystemParameters, rng: np.random.Generator) -> tuple[int, int]:
-    """Heads of a job and of a group, which fit."""
-    group = int(rng.integers(1, -(-p.heads // p.kv_heads) + 1))
-    most = min(p.heads, group * p.kv_heads)
-    return (most if sometimes(rng, 0.5) else int(rng.integers(1, most + 1))), group
+def _heads(jobs: Jobs, rng: np.random.Generator) -> tuple[int, int]:
+    """Heads of a job and of a group, which fit; often as many as fit."""
+    p, fits = jobs.parameters, jobs.model.fits
+    group = int(rng.integers(1, p.tile.heads + 1))
+    heads = [number for number in range(1, p.heads + 1) if fits(1, number, group)]
+    return heads[-1] if sometimes(rng, 0.5) else int(rng.choice(heads)), group
 
 
 def refuse(jobs: Jobs, rng: np.random.Generator) -> None:
     """A token or a prefetch job that does not fit, perhaps because of a tile's heads alone."""
     p, fits = jobs.parameters, jobs.model.fits
     n, heads, group = random_misfit(p, p.positions, rng)
-    every = range(1, p.heads + 1)
-    uneven = [(h, g) for h in every for g in every if p.order.fits(h, g) and not fits(1, h, g)]
+    every, groups = range(1, p.heads + 1), range(1, width_end(p, "group"))
+    uneven = [(h, g) for h in every for g in groups if p.order.fits(h, g) and not fits(1, h, g)]
     if uneven and sometimes(rng, 0.4):
         n, (heads, group) = 1, uneven[rng.integers(0, len(uneven))]
     if p.prefetch and sometimes(rng, 0.3):
-        jobs.prefetch(n, heads, group, 1)
+        jobs.prefetch(n, heads, group, any_bit(p, "prefetch", rng), restart=sometimes(rng, 0.5))
         return
     restart = not fits(1, heads, group) and sometimes(rng, 0.5)
     none = np.zeros((1, p.d), np.float16)

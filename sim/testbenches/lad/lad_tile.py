@@ -47,8 +47,12 @@ class Tokens(LadJobs):
         self._y: dict[int, np.ndarray] = {}  # of a job that is a linear layer
         super().__init__(parameters, LadTile(sizes_of(parameters), memory))
 
-    def multiply(self, vectors: np.ndarray, row: int, rows: int) -> np.ndarray:
-        """A linear layer of float16 `vectors` [vectors, pieces, d]; float32[rows, 6]."""
+    def multiply(self, vectors: np.ndarray, row: int, rows: int, **ignored: int) -> np.ndarray:
+        """A linear layer of float16 `vectors` [vectors, pieces, d]; float32[rows, 6].
+
+        ignored
+            Fields of the job that do not matter.
+        """
         p = self.parameters
         pieces = vectors.shape[1]
         start = p.regions["weight"].base + row
@@ -57,15 +61,15 @@ class Tokens(LadJobs):
         y[:, : len(vectors)] = linear(vectors, weights.reshape(rows, pieces, p.d))
         self._y[len(self.results)] = y
         self.work.append(JobWork(vectors=len(vectors), pieces=pieces, rows=rows))
-        fields = {"heads": len(vectors), "group": 1, "pieces": pieces, "row": row, "rows": rows}
+        fields = {"heads": len(vectors), "pieces": pieces, "row": row, "rows": rows}
         self._inputs.add("q", len(self.results), {"": vectors.reshape(-1, p.d)})
-        self._give([], **fields)
+        self._give([], **fields, **ignored)
         return y
 
     def refuse_layer(self, **fields: int) -> None:
         """A linear layer that does not fit."""
         self.work.append(JobWork(pieces=fields["pieces"], refused=True))
-        self._give([], group=1, **fields)
+        self._give([], **fields)
 
     def place(self, heads: int) -> dict[str, np.ndarray]:
         return {"last": last_of([heads])}
@@ -129,7 +133,9 @@ def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> 
         if p.prefetch and 0 < n < p.positions and left and sometimes(rng, 0.4):
             # Words of later positions are in the same row of G.
             first = n if sometimes(rng, 0.7) else int(rng.integers(1, n + 1))
-            tokens.prefetch(first, count, group, int(rng.integers(1, width_end(p, "prefetch"))))
+            most = int(rng.integers(1, width_end(p, "prefetch")))
+            most = any_bit(p, "prefetch", rng) if sometimes(rng, 0.3) else most
+            tokens.prefetch(first, count, group, most, restart=sometimes(rng, 0.3))
             continue
         begins = any(tokens.results) and left == 0
         if left == 0:
@@ -167,7 +173,13 @@ def multiply(tokens: Tokens, rng: np.random.Generator) -> None:
     row = int(rng.integers(0, p.weights - rows * pieces + 1))
     vectors = int(rng.integers(1, min(VPUS, p.heads) + 1))
     x = rng.standard_normal((vectors, pieces, p.d)).astype(np.float16)
-    tokens.multiply(x, row, rows)
+    tokens.multiply(x, row, rows, **_of_steps(p, rng))
+
+
+def _of_steps(p: LadTileParameters, rng: np.random.Generator) -> dict[str, int]:
+    """Fields of a job that do not matter in a linear layer."""
+    names = ["n", "group", "restart", *(["prefetch"] if p.prefetch else [])]
+    return {name: int(rng.integers(0, width_end(p, name))) for name in names}
 
 
 def refuse(tokens: Tokens, rng: np.random.Generator) -> None:
@@ -187,9 +199,11 @@ def refuse(tokens: Tokens, rng: np.random.Generator) -> None:
         if width_end(p, "heads") > most + 1:
             wrong.append({"heads": int(rng.integers(most + 1, width_end(p, "heads")))})
         wrong.append({"pieces": int(rng.integers(PIECES + 1, width_end(p, "pieces")))})
-        tokens.refuse_layer(**(fits | wrong[rng.integers(0, len(wrong))]))
+        layer = fits | wrong[rng.integers(0, len(wrong))]
+        tokens.refuse_layer(**layer, **_of_steps(p, rng))
     elif kind == 1 and p.prefetch:
-        tokens.prefetch(n, heads, group, int(rng.integers(1, width_end(p, "prefetch"))))
+        most = any_bit(p, "prefetch", rng)
+        tokens.prefetch(n, heads, group, most, restart=sometimes(rng, 0.5))
     else:
         restart = not p.order.fits(heads, group) and sometimes(rng, 0.5)
         none = np.zeros((1, p.d), np.float16)
@@ -199,6 +213,11 @@ def refuse(tokens: Tokens, rng: np.random.Generator) -> None:
 def width_end(p: LadTileParameters, field: str) -> int:
     """The first number that a field of a job is too narrow for."""
     return 1 << next(width for name, _, width in payload.fields(p.command_layout) if name == field)
+
+
+def any_bit(p: LadTileParameters, field: str, rng: np.random.Generator) -> int:
+    """A number with a single bit set, any of a job's field."""
+    return 1 << int(rng.integers(0, width_end(p, field).bit_length() - 1))
 
 
 def real_tokens(
