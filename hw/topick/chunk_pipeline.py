@@ -16,7 +16,7 @@ class Chunk:
         product   q k of each element; the scoreboard's entry: previous score, earlier term
         dot       sum of the products
         score     s = previous 2^chunk_bits + dot
-        scaled    s mantissa
+        scaled    s mantissa, without its lowest bits
         t         t, by a right shift                 (log_denominator is taken here)
         decided   prune, request or keep;  Pec: exponent of the term
         term                               Pec: significand of the term

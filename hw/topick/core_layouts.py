@@ -73,7 +73,7 @@ class CoreLayouts:
     def lane(self) -> PeLaneParameters:
         names = [f.name for f in dataclasses.fields(PeLaneParameters)]
         same = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return PeLaneParameters(**same, token_bits=self.row_bits, whole=self.block > 1)
+        return PeLaneParameters(**same, token_bits=self.row_bits, whole=self.block > 1, waits=False)
 
     @functools.cached_property
     def command_layout(self) -> data.StructLayout:

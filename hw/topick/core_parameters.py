@@ -214,6 +214,7 @@ class TopickCoreParameters(CoreLayouts, Parameters):
             skip=self.pruning,
             probability_bits=self.probability_bits,
             whole=self.block > 1,
+            waits=False,
         )
 
     @functools.cached_property

@@ -4,7 +4,7 @@
 import dataclasses
 import functools
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data
 
 from hw.arith.log2_fixed import Log2Fixed, Log2FixedParameters
@@ -14,7 +14,7 @@ from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, wire_in, wire_out
 
 HEADROOM = 14
-"""Bits of sums above two limbs."""
+"""Bits of sums above two limbs, at most."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,13 +68,19 @@ class DagParameters(Parameters):
         return (self.lanes - 1).bit_length()
 
     @property
+    def headroom(self) -> int:
+        """Bits of sums above two limbs: each limb of a sum is below 2^limb `tokens`."""
+        return (self.tokens - 1).bit_length() + 1
+
+    @property
     def latency(self) -> int:
         """Cycles from a difference to the logarithm that has it."""
         return self.levels + 5
 
     @functools.cached_property
     def log2(self) -> Log2FixedParameters:
-        width = 2 * self.limb + HEADROOM
+        # A term is below 2^(2 limb) units of the lower limb.
+        width = max(2 * self.limb + self.headroom - 1, self.fraction + 1)
         return Log2FixedParameters(width, self.fraction, self.fraction, stages=2)
 
     @functools.cached_property
@@ -125,8 +131,9 @@ class Dag(Component[DagParameters]):
     Latency: ⌈log2 lanes⌉ + 5 cycles from a difference to the logarithm that has it. Throughput: a
     difference of each lane per cycle. Overflow: none.
 
-    ``clear`` forgets all differences up to and including its cycle's, and the logarithm is
-    not ``known`` from the next cycle on, until one arrives that has later differences.
+    ``clear`` forgets the sum, and so all differences, if none arrives in its cycle and in the ⌈log2
+    lanes⌉ ones before. It shows after 6 cycles, as a reset does: the logarithm is not ``known``
+    until one has later differences.
 
     Examples
     --------
@@ -138,7 +145,7 @@ class Dag(Component[DagParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "clear": wire_in(1),
+            "clear": wire_in(1, "No difference may be in the tree of lanes."),
             "difference": stream_in(p.difference_layout, "Always ready.").array(p.lanes),
             "denominator": wire_out(p.denominator_layout, "A standing value."),
         }
@@ -162,11 +169,12 @@ class Dag(Component[DagParameters]):
                 for n, pair in enumerate(pairs)
             ]
         [arriving] = sums
-        # The accumulator. Its limbs are sums of at most `tokens` terms' limbs.
+        # The accumulator. Its limbs are sums of at most `tokens` terms' limbs, and 0 from a cycle
+        # after `clear` on.
         # The sum moves up with the largest limb so far: what is below two limbs is dropped.
         # A plain floating-point accumulator would lose low bits that an earlier term brought and a
         # later difference takes off; limbs drop them for all terms alike.
-        total = self._signals("total", p.limb + HEADROOM)
+        total = self._signals("total", p.limb + p.headroom)
         new = self._add(m, "new", total, arriving)
         m.d.sync += [
             total.valid.eq(new.valid & ~self.clear),
@@ -177,27 +185,25 @@ class Dag(Component[DagParameters]):
         # The limbs' sum, with the weight of the lower limb.
         units = Signal(p.log2.width, reset_less=True)
         base = Signal(signed(p.limb_bits + 1), reset_less=True)  # the lower limb's number
-        valid = Signal()
         m.d.sync += [
-            units.eq((total.high << p.limb) + total.low),
+            units.eq(Cat(total.low[: p.limb], total.high + (total.low >> p.limb))),
             base.eq(total.number - 1),
-            valid.eq(total.valid & ~self.clear),
         ]
         # log2, rounded down.
         m.submodules.log2 = log2 = Log2Fixed(p.log2)
         m.d.comb += [log2.enable.eq(1), log2.x.eq(units)]
         # Sum 0 has no logarithm; then, and after `clear` until a new difference has passed, it is
-        # unknown.
-        # After `clear` the logarithms in the pipeline are of the head before: they must not prune.
+        # unknown. Logarithms that are in the pipeline at `clear` are of the head before. No token
+        # is decided on with them, because the next head's first chunks are read meanwhile.
         known = Signal(p.log2.stages)
         bases = [base]
         for stage in range(p.log2.stages):
-            before = known[stage - 1] if stage else valid & (units != 0)
-            m.d.sync += known[stage].eq(before & ~self.clear)
+            before = known[stage - 1] if stage else units != 0
+            m.d.sync += known[stage].eq(before)
             bases.append(Signal.like(base, name=f"base_{stage}", reset_less=True))
             m.d.sync += bases[-1].eq(bases[-2])
         m.d.sync += [
-            self.denominator.known.eq(known[-1] & ~self.clear),
+            self.denominator.known.eq(known[-1]),
             self.denominator.log2.eq((bases[-1] << p.fraction + p.limb.bit_length() - 1) + log2.y),
         ]
         return m
@@ -213,7 +219,7 @@ class Dag(Component[DagParameters]):
     def _register(self, m: Module, name: str, of: _Sum) -> _Sum:
         made = self._signals(f"sum_{name}", len(of.high))
         m.d.sync += [
-            made.valid.eq(of.valid & ~self.clear),
+            made.valid.eq(of.valid),
             made.number.eq(of.number),
             made.high.eq(of.high),
             made.low.eq(of.low),
@@ -226,7 +232,7 @@ class Dag(Component[DagParameters]):
             return a
         p = self.parameters
         # Sums grow by a bit a level, but never beyond what `tokens` terms need.
-        width = min(max(len(a.high), len(b.high)) + 1, p.limb + HEADROOM)
+        width = min(max(len(a.high), len(b.high)) + 1, p.limb + p.headroom)
         made = self._signals(f"add_{name}", width)
         ahead = Signal(signed(p.limb_bits + 1), name=f"ahead_{name}")  # limbs of a above b
         m.d.comb += ahead.eq(a.number - b.number)
@@ -237,7 +243,7 @@ class Dag(Component[DagParameters]):
             lower = Signal(name=f"{label}_lower_{name}")
             m.d.comb += [
                 same.eq(of.valid & (~other.valid | (above >= 0))),
-                lower.eq(of.valid & other.valid & (above == -1)),
+                lower.eq(of.valid & (above == -1)),  # only looked at unless `same`
             ]
             high = Mux(same, of.high, 0)
             low = Mux(same, of.low, Mux(lower, of.high, 0))

@@ -84,7 +84,7 @@ class LaneGroup(Component[TopickCoreParameters]):
         m.submodules.heads = queue
         # The baseline lane has the same ports and prunes nothing, for comparison.
         lanes = [(PeLane if p.pruning else BaselineLane)(p.lane) for _ in numbers]
-        orders = [TokenOrder(p.row_bits) for _ in numbers]
+        orders = [TokenOrder(p.row_bits, first=number == 0) for number in numbers]
         generators = [ProbabilityGenerator(p.probability_generator) for _ in numbers]
         ports = [LanePort(p) for _ in numbers]
         for number in numbers:
@@ -103,13 +103,11 @@ class LaneGroup(Component[TopickCoreParameters]):
         scoring_ends = Signal()
         between = Signal()  # a head is between the steps
         handing = Signal()  # step 1 starts
-        buffers = []
-        ends = []
+        buffers, ends = [], []
         for number in numbers:
             lane, generator, port = lanes[number], generators[number], ports[number]
             # Step 0: tokens in the lane's order, chunks of K, decisions. Step 1: kept entries,
             # chunks of V, weighted sums.
-            wiring.connect(m, orders[number].token, lane.token)
             wiring.connect(m, lane.request, port.key_request)
             wiring.connect(m, port.key_response, lane.response)
             wiring.connect(m, generator.request, port.value_request)
@@ -208,9 +206,10 @@ class LaneGroup(Component[TopickCoreParameters]):
         return accepted & beat.last
 
     def _start(self, m: Module, lanes, orders, generators, starting: Signal) -> Value:
-        """Commands for the lanes; returns whether all of them can take one."""
+        """Commands for the lanes; returns whether there is room for all tokens. No lane has an
+        undecided token then, because a head starts when the one before has been scored."""
         p = self.parameters
-        able = []
+        rooms = []
         newest = Signal(range(p.tokens))  # token
         tokens = self._tokens()
         m.d.comb += newest.eq(tokens - 1)
@@ -224,11 +223,15 @@ class LaneGroup(Component[TopickCoreParameters]):
                 # Token i is in lane i mod lanes_per_head, so lanes differ by one token at most.
                 rows.eq(self._rows(tokens, number)),
                 is_newest.eq(newest[: p.share_bits] == number),
-                order.start.payload.tokens.eq(rows),
-                order.start.payload.newest.eq(is_newest),
-                order.start.payload.first.eq(number == 0),
-                order.start.valid.eq(starting & (rows != 0)),
-                lane.command.valid.eq(starting & (rows != 0)),
+                order.start.eq(starting),
+                order.tokens.eq(rows),
+                order.newest.eq(is_newest),
+                order.take.eq(lane.token.ready),
+                # The lane takes as many tokens as its command says.
+                lane.token.valid.eq(1),
+                lane.token.payload.eq(order.row),
+                # A lane without tokens takes part in no head.
+                lane.command.valid.eq(starting),
                 command.threshold.eq(self.threshold),
                 command.tokens.eq(rows),
                 command.exempt.eq(is_newest),
@@ -241,9 +244,8 @@ class LaneGroup(Component[TopickCoreParameters]):
                 m.d.comb += command.whole.eq(self.whole)
             room = Signal(name=f"room_{number}")
             m.d.comb += room.eq(generator.level + rows <= p.rows)
-            # A lane without tokens takes part in no head and holds none up.
-            able.append((rows == 0) | (lane.command.ready & order.start.ready & room))
-        return Cat(able).all()
+            rooms.append(room)
+        return Cat(rooms).all()
 
     def _label(self, payload) -> Value:
         """What says whose query it is."""
@@ -323,8 +325,9 @@ class LaneGroup(Component[TopickCoreParameters]):
                 with m.Elif(~between):
                     m.d.comb += scoring_ends.eq(1)
                     m.next = "IDLE"
-        # The next head's differences come later, because its lanes start in the next cycle at the
-        # earliest.
+        # All differences are in the sum. The next head's lanes start in the next cycle at the
+        # earliest, and decide for the first time when the clear has passed the pipeline: a chunk is
+        # requested 3 cycles after a start, and decided on 6 or more after its request.
         m.d.comb += dag.clear.eq(scoring_ends)
 
     def _hand_over(self, m, dag, generators, queue, scoring_ends, between, handing) -> None:

@@ -30,6 +30,7 @@ class LaneLayouts(Scores):
     token_bits: int
     probability_bits: int
     whole: bool
+    waits: bool
 
     @functools.cached_property
     def pec(self) -> PecParameters:

@@ -1,6 +1,8 @@
 """The last stage of ToPick's lane: each decision to all who wait for it."""
 
-from amaranth.hdl import Cat, Module, Signal
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Signal
 
 from hw.topick.chunk_pipeline import Chunk, stage
 from hw.topick.pec import Pec
@@ -23,28 +25,29 @@ def deliver(m: Module, lane, advance: Signal, chunk: Chunk, pec: Pec, write, lat
     asking = Signal()
     free = Signal(name="outputs_free")
     outcome = lane.decided
-    outputs = [
-        (write.valid, write.ready, chunk.valid, writing),
-        (later.valid, later.ready, chunk.valid & chunk.request, asking),
-        (lane.difference.valid, lane.difference.ready, chunk.valid & chunk.differs, None),
-        (outcome.valid, outcome.ready, chunk.valid & ~chunk.request, None),
-    ]
+    # A slot is the token's, and has no entry and no request; so both take it at once, unless a
+    # response has come before its request.
+    waits = lane.parameters.waits
+    ports = [(lane.difference, chunk.differs), (outcome, ~chunk.request)]
     if lane.parameters.observe:
-        outputs.append((lane.observed.valid, lane.observed.ready, chunk.valid, None))
-    # A decision goes to up to four places at their own pace: each flag is cleared when its output
-    # is taken, so no beat is sent twice while another output still waits.
-    for valid, ready, set_valid, register in outputs:
-        # The ports of the lane are registers themselves.
-        register = valid if register is None else register
-        if register is not valid:
-            m.d.comb += valid.eq(register)
+        ports.append((lane.observed, Const(1)))
+    outputs: list[tuple[Any, Any, Any]] = [
+        (writing, write.ready if waits else Const(1), chunk.valid),
+        (asking, later.ready if waits else Const(1), chunk.valid & chunk.request),
+        *((port.valid, port.ready, chunk.valid & wanted) for port, wanted in ports),
+    ]
+    # A decision goes to several places at their own pace: each flag is cleared when its output is
+    # taken, so no beat is sent twice while another output still waits. The ports are registers.
+    for register, ready, set_valid in outputs:
         with m.If(advance):
             m.d.sync += register.eq(set_valid)
         with m.Elif(ready):
             m.d.sync += register.eq(0)
-    m.d.comb += free.eq(Cat(~valid | ready for valid, ready, *_ in outputs).all())
+    m.d.comb += free.eq(Cat(~register | ready for register, ready, _ in outputs).all())
     chunk = stage(m, advance, "result", chunk)
     m.d.comb += [
+        write.valid.eq(writing),
+        later.valid.eq(asking),
         lane.difference.payload.limb.eq(pec.limb),
         lane.difference.payload.high.eq(pec.high),
         lane.difference.payload.low.eq(pec.low),

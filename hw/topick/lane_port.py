@@ -53,6 +53,7 @@ class LanePort(Component[TopickCoreParameters]):
         head = Signal.like(self.key_head)
         plane = Signal(range(p.planes))
         read = Signal(p.memory.read_layout)
+        above = value.p[len(key.slot) :]
         m.d.comb += [
             # Keys go first: step 0 decides how soon the next head can start, values only follow.
             room.eq(~self.request.valid | self.request.ready),
@@ -63,7 +64,8 @@ class LanePort(Component[TopickCoreParameters]):
             read.tag.value.eq(is_value),
             read.tag.chunk.eq(Mux(is_value, value.chunk, key.chunk)),
             read.tag.row.eq(Mux(is_value, value.row, key.token)),
-            read.tag.label.eq(Mux(is_value, value.p, key.slot)),
+            # A slot is the label's lower bits; the others are not looked at when it comes back.
+            read.tag.label.eq(Mux(is_value, value.p, Cat(key.slot, above))),
             # Address: planes of K and V in turn for each kv head, a plane a chunk of all rows.
             plane.eq((head * 2 + is_value) * p.lane.chunks + read.tag.chunk),
             read.address.eq(Cat(read.tag.row, plane)),

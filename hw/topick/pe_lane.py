@@ -226,20 +226,21 @@ class PeLane(Component[PeLaneParameters]):
         chunk = dataclasses.replace(chunk, previous=None, score=score)
         chunk = stage(m, advance, "score", chunk)
 
-        # Stage "scaled": s mantissa.
-        scaled = Signal(signed(p.score_bits + p.scale_bits + 1), name="scaled_score")
-        m.d.comb += scaled.eq(chunk.score * command.mantissa)
+        # Stage "scaled": s mantissa, without the bits that every t leaves out.
+        below = p.base - p.unknown(0)
+        scaled = Signal(signed(p.score_bits + p.scale_bits + 1 - below), name="scaled_score")
+        m.d.comb += scaled.eq((chunk.score * command.mantissa) >> below)
         chunk = stage(m, advance, "scaled", dataclasses.replace(chunk, scaled=scaled))
 
         # Stage "t": t = floor(s mantissa 2^-(base + shift) 2^r), with r bits unknown.
-        right = Signal(range(p.base + (1 << p.shift_bits)))
+        right = Signal(range(p.unknown(0) + (1 << p.shift_bits)))
         with m.Switch(chunk.tag.chunk):
             for number in range(p.chunks):
                 with m.Case(number):
-                    m.d.comb += right.eq(command.shift + (p.base - p.unknown(number)))
+                    m.d.comb += right.eq(command.shift + (p.unknown(0) - p.unknown(number)))
         if p.whole:
             with m.If(command.whole):
-                m.d.comb += right.eq(command.shift + p.base)
+                m.d.comb += right.eq(command.shift + p.unknown(0))
         t = Signal(signed(p.width), name="t_shifted")
         m.d.comb += t.eq(chunk.scaled >> right)
         return stage(m, advance, "t", dataclasses.replace(chunk, scaled=None, t=t))

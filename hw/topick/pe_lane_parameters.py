@@ -31,6 +31,9 @@ class PeLaneParameters(LaneLayouts, Parameters):
     whole
         Take whole keys and values, too, for blocks of a prompt. The multipliers then have `bits`
         bits of an element as an operand instead of `chunk_bits`.
+    waits
+        Whether a response may be offered before its request has left. False, with a memory: the
+        scoreboard and the queue of next chunks then always have room.
     """
 
     d: int = 64
@@ -48,6 +51,7 @@ class PeLaneParameters(LaneLayouts, Parameters):
     probability_bits: int = 19
     observe: bool = False
     whole: bool = False
+    waits: bool = True
 
     def __post_init__(self):
         self.check_scores()
@@ -90,7 +94,8 @@ class PeLaneParameters(LaneLayouts, Parameters):
     def scoreboard(self) -> ScoreboardParameters:
         """A parked score lacks at least its last chunk."""
         score = self.score_bits - self.chunk_bits
-        return ScoreboardParameters(self.entries, score, self.pec.shift_bits, self.precision)
+        sizes = self.entries, score, self.pec.shift_bits, self.precision
+        return ScoreboardParameters(*sizes, waits=self.waits)
 
     @property
     def decision_latency(self) -> int:

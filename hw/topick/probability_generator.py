@@ -28,6 +28,9 @@ class ProbabilityGeneratorParameters(Parameters):
         Whether the values of tokens whose probability rounds to 0 are not requested.
     whole
         Request whole values, too, for blocks of a prompt.
+    waits
+        Whether an entry may come while there is no room, and a start before its entries. False, in
+        the core: neither does.
     """
 
     width: int = 32
@@ -39,6 +42,7 @@ class ProbabilityGeneratorParameters(Parameters):
     skip: bool = True
     probability_bits: int = 17
     whole: bool = False
+    waits: bool = True
 
     def __post_init__(self):
         require(4 <= self.width <= 48, "width must be between 4 and 48", self.width)
@@ -159,7 +163,8 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
 
     Handshake: ``start.ready`` is high when the beat that ends a head has been accepted.
     ``value.valid`` depends on ``response.valid``, ``response.ready`` on ``value.ready``. A response
-    without a request waits. Overflow: ``kept.ready`` is low while `rows` entries are held.
+    without a request waits. Overflow: ``kept.ready`` is low while `rows` entries are held, or is
+    always high without `waits`.
 
     Examples
     --------
@@ -251,7 +256,7 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
         read, write = entries.read_port(), entries.write_port()
         storing = Signal()
         m.d.comb += [
-            self.kept.ready.eq(self.level != p.rows),
+            self.kept.ready.eq((self.level != p.rows) if p.waits else 1),
             # Full when as many entries are stored as there are rows, of this head and the next
             # together.
             storing.eq(self.kept.valid & self.kept.ready),
@@ -274,8 +279,9 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
         valid["p"] = self.request.valid
         # Stages advance one by one, so a bubble closes while a request waits for the memory.
         free = {name: Signal(name=f"{name}_free") for name in valid}
+        stored = (self.level != 0) if p.waits else 1
         m.d.comb += [
-            reading.eq((left != 0) & (self.level != 0) & free["entry"]),
+            reading.eq((left != 0) & stored & free["entry"]),
             # A stage advances when it is empty or the next one does, from the requests backwards.
             free["entry"].eq(~valid["entry"] | free["minus"]),
             free["minus"].eq(~valid["minus"] | free["power"]),
@@ -298,7 +304,9 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
 
         # Stage "power": 2^-f, and n as far as p is not 0.
         power = Signal(p.probability_bits + 3, reset_less=True)
-        most = Signal(reset_less=True)  # 2^(t - log2) is 1 or more
+        most = Signal(
+            reset_less=True
+        )  # 2^(t - log2) is above 1; of 1 the power is rounded up to it
         shift = Signal(range(p.probability_bits + 3), reset_less=True)
         n = Signal(signed(p.width + 1 - p.fraction))
         m.d.comb += [exp2.x.eq(minus[: p.fraction]), n.eq(minus >> p.fraction)]
@@ -306,7 +314,7 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
             m.d.sync += [
                 valid["power"].eq(valid["minus"]),
                 power.eq(exp2.y),
-                most.eq(minus <= 0),
+                most.eq(minus < 0),
                 # Shifts beyond the last bit all give 0, so the distance is limited.
                 shift.eq(Mux(n > p.probability_bits + 1, p.probability_bits + 2, n)),
                 row["power"].eq(row["minus"]),
@@ -337,12 +345,9 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
                 m.d.comb += [last.eq(1), none.eq(0)]
         # One entry is requested chunk by chunk and blocks the stages before it.
         with m.If(free["p"]):
-            m.d.sync += [
-                self.request.valid.eq(valid["power"] & ~none),
-                request.p.eq(found),
-                request.row.eq(row["power"]),
-                request.chunk.eq(0),
-            ]
+            m.d.sync += [self.request.valid.eq(valid["power"] & ~none), request.chunk.eq(0)]
+            with m.If(valid["power"]):
+                m.d.sync += [request.p.eq(found), request.row.eq(row["power"])]
         with m.Elif(self.request.ready):
             m.d.sync += request.chunk.eq(request.chunk + 1)
         return ~(valid["entry"] | valid["minus"] | valid["power"] | valid["p"])

@@ -16,7 +16,7 @@ def context_of(p: TopickCoreParameters, payload) -> Any:
     return payload.context if p.contexts > 1 else 0
 
 
-def dispatch(m: Module, core, groups: list[LaneGroup], job, begin, known, storing, sent) -> None:
+def dispatch(m: Module, core, groups: list[LaneGroup], job, begin, counting, storing, sent) -> None:
     """Queries with their margins, each to the group of its kv head."""
     p = core.parameters
     query = Signal(p.query_layout, reset_less=True)
@@ -31,7 +31,7 @@ def dispatch(m: Module, core, groups: list[LaneGroup], job, begin, known, storin
     sending = Signal()
     m.d.comb += [
         sent.eq(head == job.heads),
-        core.q.ready.eq(known & ~held & ~sent),
+        core.q.ready.eq(~counting & ~held & ~sent),
     ]
     with m.If(core.q.valid & core.q.ready):
         m.d.sync += [query.eq(core.q.payload), held.eq(1)]

@@ -131,8 +131,8 @@ class RowStore(Component[RowStoreParameters]):
     chunk a cycle, so 2 kv_heads chunks + 2 cycles from a command to the next.
 
     Handshake: a row is accepted with its last chunk; ``kv.ready`` depends on registers and
-    ``write.ready``. ``command.ready`` is a register, high from the cycle after the last write was
-    accepted until the next command. Overflow: none.
+    ``write.ready``. ``command.ready`` depends on registers; it is high from the cycle after the
+    last write was accepted until the next command. Overflow: none.
 
     A command of 0 heads writes nothing. More heads than `kv_heads` are an error of the host.
 
@@ -156,27 +156,27 @@ class RowStore(Component[RowStoreParameters]):
         m = Module()
         p, write = self.parameters, self.write
         token = Signal.like(self.command.payload.token, reset_less=True, init=None)
-        busy = Signal()
-        remaining = Signal(range(p.kv_heads + 1), reset_less=True)  # heads to split, with this one
+        remaining = Signal(range(p.kv_heads + 1))  # heads to split, with this one
         chunk = Signal(range(p.chunks), reset_less=True)
         is_value = Signal(reset_less=True)
         turn = Signal(range(max(2, p.groups)), reset_less=True)  # group, counted from the first
         first = Signal.like(turn)  # group of the context's first head
         base = Signal(range(p.planes), reset_less=True)  # first plane of the head
         plane = Signal(range(p.planes), reset_less=True)
+        splitting = Signal()  # a row, if there is one, and the output register is free
         step = Signal()  # a chunk goes to the output register
         chunk_ends = Signal()  # the row's last chunk
         m.d.comb += [
-            # A row of K or V is held at the input until its last chunk has been written.
-            self.command.ready.eq(~busy),
-            step.eq(self.kv.valid & (remaining != 0) & busy & (~write.valid | write.ready)),
+            # Not before the last chunk has been accepted, because a head may start then.
+            self.command.ready.eq((remaining == 0) & ~write.valid),
+            splitting.eq((remaining != 0) & (~write.valid | write.ready)),
+            step.eq(self.kv.valid & splitting),
             chunk_ends.eq(chunk == p.chunks - 1),
-            self.kv.ready.eq((remaining != 0) & busy & (~write.valid | write.ready) & chunk_ends),
+            # A row of K or V is held at the input until its last chunk has been written.
+            self.kv.ready.eq(splitting & chunk_ends),
         ]
-        # A command without heads is done at once.
-        with m.If(self.command.valid & ~busy):
+        with m.If(self.command.valid & self.command.ready):
             m.d.sync += [
-                busy.eq(self.command.payload.kv_heads != 0),
                 token.eq(self.command.payload.token),
                 remaining.eq(self.command.payload.kv_heads),
                 Cat(chunk, is_value, turn, base, plane).eq(0),
@@ -213,10 +213,6 @@ class RowStore(Component[RowStoreParameters]):
             ]
         with m.Elif(write.ready):
             m.d.sync += write.valid.eq(0)
-        # Idle again when the last chunk has been accepted and not before, because a head may start
-        # then.
-        with m.If(write.valid & write.ready & (remaining == 0)):
-            m.d.sync += busy.eq(0)
         return m
 
     def _chunk(self, chunk: Signal):

@@ -22,12 +22,17 @@ class ScoreboardParameters(Parameters):
         Width of a partial score, signed.
     shift_bits, precision
         Widths of a term's shift and significand, see :class:`hw.topick.pec.Pec`.
+    waits
+        Whether reads and writes may come too early. False, for a lane: an entry has been taken when
+        the next one is read, and slots are written by owners that have read the entry before; so
+        no write waits, and a read for its own entry alone.
     """
 
     entries: int = 64
     score_bits: int = 26
     shift_bits: int = 23
     precision: int = 12
+    waits: bool = True
 
     def __post_init__(self):
         require(self.entries >= 2, "entries must be at least 2", self.entries)
@@ -88,7 +93,8 @@ class Scoreboard(Component[ScoreboardParameters]):
     issuing it. Throughput: one of each per cycle.
 
     Handshake: ``read.ready`` depends on the slot and on ``entry.ready``, ``write.ready`` on the
-    payload. Overflow: none; an entry or slot without room waits.
+    payload. Overflow: none; an entry or slot without room waits. Without `waits`, ``write`` is
+    always ready.
 
     The paper's scoreboard is searched by token; here tags carry the slot, so no comparators are
     needed.
@@ -126,7 +132,6 @@ class Scoreboard(Component[ScoreboardParameters]):
         read_slot = Signal(p.entries)  # one-hot
         write_slot = Signal(p.entries)  # one-hot
         parked = Signal()  # the slot to read has an entry
-        parkable = Signal()  # the slot to write has none
         taking = Signal()
         parking = Signal()
         park = self.write.payload
@@ -135,9 +140,8 @@ class Scoreboard(Component[ScoreboardParameters]):
             write_slot.eq(Cat(park.slot == slot for slot in range(p.entries))),
             # Reading waits for an entry that is still on its way through the lane's pipeline.
             parked.eq((full & read_slot).any()),
-            parkable.eq(~(full & write_slot).any()),
-            self.read.ready.eq(parked & (~self.entry.valid | self.entry.ready)),
-            self.write.ready.eq(Mux(park.park, parkable, returned.i.ready)),
+            self.read.ready.eq(parked),
+            self.write.ready.eq(1),
             taking.eq(self.read.valid & self.read.ready),
             parking.eq(self.write.valid & self.write.ready & park.park),
             # The read port is combinational: the entry is needed in the cycle after the response.
@@ -146,6 +150,13 @@ class Scoreboard(Component[ScoreboardParameters]):
             writing.data.eq(park.entry),
             writing.en.eq(parking),
         ]
+        if p.waits:
+            parkable = Signal()  # the slot to write has no entry
+            m.d.comb += [
+                self.read.ready.eq(parked & (~self.entry.valid | self.entry.ready)),
+                parkable.eq(~(full & write_slot).any()),
+                self.write.ready.eq(Mux(park.park, parkable, returned.i.ready)),
+            ]
         # The output register of the entry.
         with m.If(taking):
             m.d.sync += [self.entry.payload.eq(reading.data), self.entry.valid.eq(1)]

@@ -1,6 +1,6 @@
 """Attention of a token's heads with pruning on partial keys (Token-Picker, section 4, Fig. 6)."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
 from hw.component import Component
@@ -139,7 +139,7 @@ class TopickCore(Component[TopickCoreParameters]):
         job = Signal(p.command_layout)
         begin = Signal()  # a command is accepted and not refused
         refusing = Signal()  # a refused command is to be reported
-        known = Signal()  # its number of kv heads is known
+        counting = Signal()  # its kv heads are being counted
         storing = Signal()  # its rows of K and V are not all in memory
         sent = Signal()  # its queries are in the groups' queues
         # Heads whose o has not left, of each token and context.
@@ -155,9 +155,9 @@ class TopickCore(Component[TopickCoreParameters]):
         m.submodules.store = store = RowStore(p.row_store)
         wiring.connect(m, wiring.flipped(self.kv), store.kv)
         # Rows first, then heads: a query may need the new token's own rows.
-        self._sequence(m, store, job, begin, refusing, known, storing, sent, left)
+        self._sequence(m, store, job, begin, refusing, counting, storing, sent, left)
         self._connect_lanes(m, groups, store, refusing)
-        dispatch(m, self, groups, job, begin, known, storing, sent)
+        dispatch(m, self, groups, job, begin, counting, storing, sent)
         self._collect(m, groups, left)
         return m
 
@@ -172,7 +172,7 @@ class TopickCore(Component[TopickCoreParameters]):
             misfits |= offered.context > p.contexts - 1
         return misfits
 
-    def _sequence(self, m, store, job, begin, refusing, known, storing, sent, left) -> None:
+    def _sequence(self, m, store, job, begin, refusing, counting, storing, sent, left) -> None:
         """A command: count its kv heads, store their rows, wait for its heads; or refuse it.
 
         With contexts it waits until its queries are sent; a command of the same context then waits
@@ -180,7 +180,8 @@ class TopickCore(Component[TopickCoreParameters]):
         """
         p = self.parameters
         offered = self.command.payload
-        covered = Signal(range(2 * p.heads + 1))  # query heads of the kv heads counted so far
+        # Query heads of the kv heads counted so far: a group more than are fewer than `heads`.
+        covered = Signal(range(max(p.heads + 1, 2 * p.heads - 1)))
         kv_heads = Signal(range(p.kv_heads + 1))
         refused = Signal()  # the command that is offered
         command = store.command
@@ -216,27 +217,29 @@ class TopickCore(Component[TopickCoreParameters]):
             with m.State("REFUSED"):
                 # A step that cannot be computed is reported and changes nothing. A report that is
                 # offered may not change either, so all heads before end first.
-                m.d.comb += refusing.eq(Cat(number == 0 for number in left).all())
+                waits = Cat(number != 0 for number in left).any() if p.contexts > 1 else Const(0)
+                m.d.comb += refusing.eq(~waits)
                 with m.If(refusing & self.report[0].ready):
                     m.next = "IDLE"
             with m.State("COUNT"):
                 # One kv head a cycle: heads / group, rounded up.
+                m.d.comb += counting.eq(1)
                 if p.block > 1:
                     m.d.sync += waiting.eq(job.block - 1)
-                with m.If(covered >= job.heads):
-                    with m.If(ended):
-                        m.d.sync += left[context_of(p, job)].eq(count)
-                        m.next = "STORE"
-                with m.Else():
+                counted = covered >= job.heads
+                with m.If(counted & (ended if p.contexts > 1 else 1)):
+                    m.d.sync += left[context_of(p, job)].eq(count)
+                    m.next = "STORE"
+                with m.Elif(~counted):
                     m.d.sync += [covered.eq(covered + job.group), kv_heads.eq(kv_heads + 1)]
             with m.State("STORE"):
                 # Queries are accepted from here on, as their margins can be computed meanwhile.
-                m.d.comb += [known.eq(1), storing.eq(1), command.valid.eq(1)]
-                with m.If(command.ready):
-                    m.next = "STORING"
+                # The store has written all rows of commands before.
+                m.d.comb += [storing.eq(1), command.valid.eq(1)]
+                m.next = "STORING"
             with m.State("STORING"):
                 # The store is ready for a next command once all rows are written.
-                m.d.comb += [known.eq(1), storing.eq(1)]
+                m.d.comb += storing.eq(1)
                 with m.If(command.ready):
                     m.next = "ATTEND"
                 if p.block > 1:
@@ -246,7 +249,6 @@ class TopickCore(Component[TopickCoreParameters]):
                         m.next = "STORE"
             with m.State("ATTEND"):
                 # Heads run in the groups until every o has left, or other contexts' may follow.
-                m.d.comb += known.eq(1)
                 with m.If(sent if p.contexts > 1 else ended):
                     m.next = "IDLE"
 
@@ -259,24 +261,24 @@ class TopickCore(Component[TopickCoreParameters]):
         for number, (group, n) in enumerate(lanes):
             request, read = self.request[number], group.request[n]
             writing = Signal(name=f"writing_{number}")
-            # Without other contexts no head runs while rows are written, so no read is offered.
+            # Without other contexts no head runs while rows are written: no read is offered, and
+            # its tag is constant. A write's tag has no meaning, because it gets no response.
             held = Signal(name=f"read_held_{number}")  # a read that is offered may not change
-            row = Value.cast(write.payload.data)
+            row, tag = Value.cast(write.payload.data), Value.cast(read.payload.tag)
             if p.contexts > 1:
                 m.d.sync += held.eq(request.valid & ~request.ready & ~writing)
-                row = row & writing.replicate(len(row))
+                row, tag = row & writing.replicate(len(row)), Mux(writing, 0, tag)
             m.d.comb += [
                 # The new row's chunks have priority, because no query of theirs starts before.
                 writing.eq(write.valid & (write.payload.lane == number) & ~held),
                 request.valid.eq(writing | read.valid),
-                # A write's tag has no meaning, because a write gets no response.
-                request.payload.tag.eq(Mux(writing, 0, Value.cast(read.payload.tag))),
+                request.payload.tag.eq(tag),
                 request.payload.address.eq(
                     Mux(writing, write.payload.address, read.payload.address)
                 ),
                 request.payload.write.eq(writing),
                 Value.cast(request.payload.data).eq(row),
-                read.ready.eq(request.ready & ~writing),
+                read.ready.eq(request.ready & ~writing if p.contexts > 1 else request.ready),
             ]
             readies.append(writing & request.ready)
             wiring.connect(m, wiring.flipped(self.response[number]), group.response[n])

@@ -69,6 +69,12 @@ class Stimulus:
         depends on timing; they have no beats in `outputs`, and none ends a run.
     timings
         Name to :class:`sim.core.memory.MemoryTiming` of each memory, set by the driver likewise.
+    strays
+        Input stream name to beats that the block must not accept after the run, such as responses
+        that it did not request; the compiled harness offers each of them for a cycle.
+    serves
+        Whether copies of the memories answer in the random traffic before the run's reset, too, so
+        that the reset comes in the middle of what the block does with responses.
     """
 
     inputs: dict[str, np.ndarray]
@@ -82,6 +88,8 @@ class Stimulus:
     band: tuple[int, int] | None = None
     room: dict[str, int] = dataclasses.field(default_factory=dict)
     timings: dict = dataclasses.field(default_factory=dict)
+    strays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    serves: bool = False
 
     def cycle_range(self, outcome: "Outcome") -> tuple[int, int]:
         """Fewest and most cycles of a run where nothing stalls and memories are the fastest.

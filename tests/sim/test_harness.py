@@ -102,6 +102,14 @@ def test_extra_beat_after_the_end():
     assert (only.beat, only.field, only.expected, only.got) == (BEATS, "beat", "nothing", "a beat")
 
 
+def test_a_beat_that_must_wait_after_the_run():
+    subject, stimulus = design(FaultyBuffer, FaultyBufferParameters("none")), buffer_job()
+    stimulus.strays = {"i": stimulus.inputs["i"][:1]}
+    outcome = Harness(subject).run(stimulus, PATTERNS["none"], seed=1)
+    assert outcome.failure == "stream i: a beat that must wait is accepted after the run"
+    assert not compare(stimulus, outcome.outputs, subject.outputs, outcome.cycles_of)
+
+
 def test_hang():
     outcome, found = play_faulty("hang")
     timeout_cycles = design(FaultyBuffer, FaultyBufferParameters("hang")).timeout_cycles

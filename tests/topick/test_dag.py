@@ -93,9 +93,9 @@ def model(p: DagParameters, cycles) -> list:
             total.add(*values)
         known, log2 = (False, 0) if total.number is None else total.log2()
         after.append(log2 if known else None)
-        if clear:
+        if clear:  # nothing is in the tree, and the sum is there for a cycle more
             total = Denominator(limb=p.limb, fraction=p.fraction)
-            after = [None] * p.latency
+            after[len(after) - p.levels :] = [None] * p.levels
     return found
 
 
@@ -107,7 +107,7 @@ def settle(p: DagParameters) -> list:
 @pytest.mark.parametrize("lanes", [1, 2, pytest.param(16, marks=pytest.mark.campaign)])
 def test_every_cycle(lanes):
     """Differences of a few octaves and of all, one at a time and of all lanes at once; clears in
-    every distance from one another."""
+    every distance from one another, each as soon as no difference is in the tree."""
     p = dataclasses.replace(SMALL, lanes=lanes)
     rng = np.random.default_rng(lanes)
     cycles = []
@@ -115,12 +115,12 @@ def test_every_cycle(lanes):
         for rate, cleared in ((1, 0), (1, 0.02), (1, 0.3), (0.1, 0.1), (0.5, 0.02)):
             tokens = Tokens(p, int(rng.integers(1 << 30)), octaves)
             for _ in range(40):
-                clear = bool(rng.random() < cleared)
                 active = [n for n in range(lanes) if rng.random() < rate]
-                cycles.append((clear, {n: tokens.next(n) for n in active}))
-                if clear:
+                cycles.append((False, {n: tokens.next(n) for n in active}))
+                if rng.random() < cleared:
+                    cycles += [(False, {})] * p.levels + [(True, {})]
                     tokens.clear()
-            cycles += settle(p)[: rng.integers(p.latency + 2)]
+            cycles += settle(p)[: p.levels + int(rng.integers(p.latency))]
             cycles.append((True, {}))
     found, wanted = run(Dag(p), cycles), model(p, cycles)
     assert found == wanted
@@ -140,17 +140,16 @@ def test_presets(preset):
 
 
 def test_latency():
-    """A difference shows in exactly `latency` cycles, and a clear in the next one."""
+    """A difference shows in exactly `latency` cycles, a clear a cycle later than at the sum."""
     for lanes in (1, 3):
         p = dataclasses.replace(SMALL, lanes=lanes)
         tokens = Tokens(p, 0)
         one = tokens.difference(tokens.term(0))
-        cycles = [(False, {lanes - 1: one}), *settle(p), (True, {0: one}), *settle(p)]
+        cycles = [(False, {lanes - 1: one}), *settle(p), (True, {}), *settle(p)]
         found = run(Dag(p), cycles)
-        cleared = p.latency + 2
-        assert found == [None] * p.latency + [-1] * (cleared + 1 - p.latency) + [None] * (
-            len(cycles) - cleared - 1
-        )
+        cleared = p.latency + 3 + p.latency - p.levels
+        shown = [None] * p.latency + [-1] * (cleared - p.latency)
+        assert found == shown + [None] * (len(cycles) - cleared)
 
 
 @pytest.mark.parametrize("lanes", [1, 4])

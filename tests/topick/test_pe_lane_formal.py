@@ -11,6 +11,8 @@ shares, of which no token has two, it is at most the exact one, and so the token
 probability is below the threshold.
 """
 
+import dataclasses
+
 import pytest
 from amaranth.asserts import AnyConst
 from amaranth.hdl import (
@@ -206,7 +208,9 @@ class GuaranteeSpec(Elaboratable):
             with m.If(ranks[rank][2]):
                 m.d.comb += Assert(signal(f"score_{rank}") == score[rank])
         with m.If(ranks["scaled"][2]):
-            m.d.comb += Assert(signal("scaled_scaled") == score["scaled"] * command.mantissa)
+            below = p.base - p.unknown(0)
+            product = score["scaled"] * command.mantissa
+            m.d.comb += Assert(signal("scaled_scaled").as_signed() == product >> below)
         _, tag, mine = ranks["t"]
         scaled = Signal(signed(p.score_bits + p.scale_bits + 1), name="scaled_at_t")
         m.d.comb += scaled.eq(score["t"] * command.mantissa)
@@ -226,7 +230,7 @@ class GuaranteeSpec(Elaboratable):
         request = Signal(p.tag_layout, name="request_tag")
         m.d.comb += request.as_value().eq(signal("requests.o__payload"))
         requested = signal("requests.o__valid")
-        writing, asking = signal("writing"), signal("asking")
+        writing, request_result = signal("writing"), signal("request_result")
         undecided = signal("requests.remaining")
         for slot in range(p.entries):
             row = Signal(p.scoreboard.entry_layout, name=f"row_{slot}")
@@ -245,6 +249,7 @@ class GuaranteeSpec(Elaboratable):
             next_asked = asked_for & (request.chunk == 1)
             m.d.comb += [
                 Assert(places == 1, "a slot is in two places"),
+                Assert(~(here["result"] & full), "an entry is overwritten"),
                 Assert(~away[slot] | (asked[slot].slot == slot)),
                 Assert(full == (sum(in_later) | next_away | next_asked)),
                 Assert(~(next_away & (asked[slot].token == ours)) | right),
@@ -256,7 +261,10 @@ class GuaranteeSpec(Elaboratable):
             ]
             undecided += sum(in_later) + asked_for + away[slot] + sum(early) + sum(late)
         m.d.comb += [
-            Assert(asking == (writing & signal("request_result"))),
+            # What a lane that does not wait writes without looking at ready.
+            Assert(signal("asking") == (writing & request_result)),
+            Assert(~(writing & request_result) | (signal("requests.later.fifo.level") < p.entries)),
+            Assert(~writing | (signal("scoreboard.returned.fifo.level") < p.entries)),
             Assert(signal("scoreboard.returned.fifo.level") <= fresh),
             Assert(fresh <= p.entries),
             Assert(signal("undecided") == undecided),
@@ -304,8 +312,9 @@ def _wide_enough(p: PeLaneParameters, command) -> Value:
 
 
 @pytest.mark.parametrize("size", ["tiny", pytest.param("small", marks=pytest.mark.campaign)])
-def test_guarantee(size):
-    parameters = {"tiny": TINY, "small": SMALL}[size]
+@pytest.mark.parametrize("waits", [True, False])
+def test_guarantee(size, waits):
+    parameters = dataclasses.replace({"tiny": TINY, "small": SMALL}[size], waits=waits)
     spec = GuaranteeSpec(PeLane(parameters))
     prove_block(spec, f"pe_lane_{size}", depth=1, seconds=560)
 

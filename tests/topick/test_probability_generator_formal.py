@@ -9,6 +9,7 @@ from amaranth.hdl import (
     Array,
     Assert,
     Assume,
+    Const,
     Cover,
     Elaboratable,
     Module,
@@ -25,6 +26,7 @@ from tests.support.formal import fault_test, prove_block
 
 SIZE = ProbabilityGeneratorParameters(4, 1, bits=3, chunk_bits=1, d=1, rows=3, probability_bits=2)
 ALL = dataclasses.replace(SIZE, skip=False)
+ALONE = dataclasses.replace(SIZE, waits=False)
 
 
 class EntrySpec(Elaboratable):
@@ -78,6 +80,11 @@ class EntrySpec(Elaboratable):
             self.row.eq(AnyConst(p.row_bits)),
             Assume(~dut.start.valid | (dut.start.payload.count <= p.rows)),
         ]
+        if not p.waits:
+            m.d.comb += [
+                Assume(~dut.kept.valid | (dut.level != p.rows)),
+                Assume(~dut.start.valid | (dut.start.payload.count <= self.free)),
+            ]
         self._entry(m, moves)
         self._model(m)
         with m.If(live):
@@ -188,7 +195,10 @@ class EntrySpec(Elaboratable):
         m.d.sync += [before.eq(level + moves["kept"]), ran.eq(self.running), second.eq(1)]
         m.d.comb += [
             Assert(level <= p.rows, "level out of range"),
-            Assert(dut.kept.ready == (level != p.rows), "refused with room, or no room"),
+            Assert(
+                dut.kept.ready == ((level != p.rows) | ~Const(p.waits, 1)),
+                "refused with room, or no room",
+            ),
             Assert((level >= self.free) & (self.running | (level == self.free)), "wrong level"),
         ]
         with m.If(second):
@@ -216,6 +226,7 @@ class EntrySpec(Elaboratable):
             Assert(write < p.rows),
             Assert(end_of_ring == write + p.rows * (end_of_ring >= p.rows)),
             Assert(level == self.free + left),
+            Assert((self.free >= 0) | Const(p.waits, 1)),
             Assert(internals.signal("busy") == self.running),
             Assert(internals.signal("log2") == self.log2),
             Assert(internals.signal("pending") == self.pending),
@@ -285,7 +296,7 @@ def _ports(internals: Internals):
     return memory._read_ports[0], memory._write_ports[0]
 
 
-@pytest.mark.parametrize("size", [SIZE, ALL], ids=["skip", "all"])
+@pytest.mark.parametrize("size", [SIZE, ALL, ALONE], ids=["skip", "all", "alone"])
 def test_proof(size):
     prove_block(EntrySpec(ProbabilityGenerator(size)), "probability_generator", depth=2)
 
@@ -296,7 +307,7 @@ def test_cover():
 
 
 FAULTS = {
-    "reads_too_early": ("(left != 0) & (self.level != 0)", "(left != 0)", "level|another head"),
+    "reads_too_early": ("(self.level != 0) if", "1 if", "level|another head"),
     "starts_twice": ("self.start.ready.eq(~busy)", "self.start.ready.eq(1)", "a start between"),
     "ends_early": ("& idle & (pending == 0)", "& idle", "an end before a response"),
     "ends_before_requests": ("& idle & (pending == 0)", "& (pending == 0)", "left out"),

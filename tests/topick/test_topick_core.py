@@ -4,6 +4,7 @@ Outputs are checked against those of the core's own decisions, see the testbench
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -86,6 +87,29 @@ def test_random_jobs_cover_what_they_should():
     assert {len(job) for job in work} == {1, 2, 3, 4}
     thresholds = {job[0].head.threshold for job in work}
     assert (1 << SMALL.threshold_bits) - 1 in thresholds and len(thresholds) >= 5
+
+
+def test_a_wrong_denominator_is_seen(small, shipped_trace):
+    """Also where no decision differs: the prediction has one that is a unit higher."""
+    stimulus = testbench.stimulus(SMALL, shipped_trace, 4, 1)
+    outcome = small.run(stimulus)
+    seen = stimulus.predicted(FASTEST).seen[1]
+    at = next(n for n, (_, _, known, _) in enumerate(seen) if known)
+    seen[at] = (*seen[at][:3], seen[at][3] + 1)
+    found = testbench.compare(stimulus, outcome.outputs, small.design.outputs, outcome.cycles_of)
+    assert [(it.stream, it.beat, it.field) for it in found] == [
+        ("observed__1", at, "denominator.log2")
+    ]
+
+
+def test_sequences_of_long_runs_begin_with_cached_tokens():
+    """Heads of any number of tokens, also one after another in the same lanes."""
+    work = [job for job in random_jobs(SMALL, 300, RNG(3)).work if job]
+    tokens = [job[0].head.tokens for job in work]
+    assert max(tokens) > 60 and min(tokens) < 5
+    assert sum(len(job) == SMALL.heads and job[-1].kv_head == 0 for job in work) > 5
+    jumps = [pair for pair in itertools.pairwise(tokens) if pair[1] not in (1, pair[0] + 1)]
+    assert len(jumps) > 10
 
 
 TIGHT = dataclasses.replace(SMALL, entries=2, tokens=16, observe=False)

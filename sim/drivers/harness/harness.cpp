@@ -148,21 +148,47 @@ public:
     void disturb() {
         if (!clk) return;
         bool after_input = random.next() & 1, moved = false, waiting = false;
+        cycle = 0;
         for (int left = random.next() % 200; left > 0 || !(after_input ? moved : waiting); left--) {
             if (left < -200) break;
             moved = waiting = false;
             for (Source& s : sources) {
+                if (s.memory && !s.offering)
+                    if (const uint32_t* beat = s.memory->response(cycle)) {
+                        put(s.payload, beat);
+                        s.offering = true;
+                    }
+                if (s.memory) *s.valid = s.offering;
                 if (!s.count) continue;
                 put(s.payload, s.beats + random.next() % s.count * s.words);
                 *s.valid = random.next() & 1;
             }
-            for (Sink& s : sinks) *s.ready = random.next() & 1;
+            for (Sink& s : sinks)
+                *s.ready = (random.next() & 1) && (!s.memory || s.memory->ready_for(cycle));
             *clk = 0, evaluate();
+            for (Source& s : sources) s.offering &= !*s.ready;
+            for (Sink& s : sinks)
+                if (s.memory && *s.valid && *s.ready) {
+                    get(s.payload, s.beat.data());
+                    s.memory->request(cycle, s.beat.data());
+                }
+            cycle++;
             for (Source& s : sources) moved |= *s.valid && *s.ready;
             for (Sink& s : sinks) waiting |= *s.valid && !*s.ready;
             *clk = 1, evaluate();
         }
+        for (Source& s : sources) s.offering = false;
         reset();
+    }
+
+    // Whether a beat would be accepted in the cycle after a run; that cycle does not end.
+    bool takes(Source& s, const uint32_t* beat) {
+        put(s.payload, beat), *s.valid = 1;
+        if (clk) *clk = 0;
+        evaluate();
+        bool ready = *s.ready;
+        *s.valid = 0, evaluate();
+        return ready;
     }
 
     // Counts cycles on from `first`, so that a memory's schedule survives from one run to the next.
@@ -315,6 +341,7 @@ void harness_sink(Harness* h, int k, uint32_t* beats, int64_t* cycles, int64_t e
     s.late = late;
     s.throttle.stop = chance(stop), s.throttle.start = chance(start);
 }
+int harness_takes(Harness* h, int k, const uint32_t* beat) { return h->takes(h->sources[k], beat); }
 int64_t harness_received(Harness* h, int k) { return h->sinks[k].count; }
 void harness_run(Harness* h, const Limits* limits, Result* result) {
     *result = h->run(*limits, 0);

@@ -93,15 +93,29 @@ class Harness:
             self.sink(name, outputs[name], cycles_of[name], expected, stall)
         timings = {name: timing_of(timing, name) for name in stimulus.memories}
         contents = {n: np.array(m.contents, np.uint32) for n, m in stimulus.memories.items()}
-        self.bind(stimulus.memories, contents, timings)
-
+        if stimulus.serves:
+            scratch = {name: rows.copy() for name, rows in contents.items()}
+            self.bind(stimulus.memories, scratch, timings)
         library.harness_disturb(self._model)
+        self.unbind()
+        self.bind(stimulus.memories, contents, timings)
         outcome = self._outcome(library.harness_run, [], self.limits(contents, timings))
+        if outcome.failure is None:
+            outcome.failure = self._accepted_stray(stimulus)
         outcome.memories = self.uses()
         received = {name: self.received(name) for name in design.outputs if name not in bound}
         outcome.outputs = {name: outputs[name][:count] for name, count in received.items()}
         outcome.cycles_of = {name: cycles_of[name][:count] for name, count in received.items()}
         return outcome
+
+    def _accepted_stray(self, stimulus: Stimulus) -> str | None:
+        """The first of the beats that may not be accepted after the run which is."""
+        for name, beats in stimulus.strays.items():
+            number = list(self._design.inputs).index(name)
+            for stray in np.ascontiguousarray(beats, np.uint32):
+                if self._library.harness_takes(self._model, number, _address(stray)):
+                    return f"stream {name}: a beat that must wait is accepted after the run"
+        return None
 
     def go_on(self, first: int, limits: np.ndarray) -> Outcome:
         """Run on from where the last run ended, at cycle `first`, to the last expected beat."""
@@ -292,6 +306,7 @@ def _engine() -> ctypes.CDLL:
             [pointer, ctypes.c_int, pointer, pointer, i64, i64, ctypes.c_int, f64, f64],
             None,
         ),
+        "harness_takes": ([pointer, ctypes.c_int, pointer], ctypes.c_int),
         "harness_received": ([pointer, ctypes.c_int], i64),
         "harness_run": ([pointer, pointer, pointer], None),
         "harness_continue": ([pointer, pointer, i64, pointer], None),

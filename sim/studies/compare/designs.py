@@ -58,7 +58,7 @@ def kept(shape: Shape, channels: int) -> dict[str, Any]:
 
 
 def lad_tiles(shape: Shape, channels: int) -> dict[str, Any]:
-    """The paper's tiles, or one for each kv head; each with channels of its own if there are as
+    """The paper's tiles, or one for each kv head; each with separate channels if there are as
     many."""
     tiles = min(TILES, shape.kv_heads)
     return {"tiles": tiles, "memory_ports": tiles if channels >= tiles else 1}

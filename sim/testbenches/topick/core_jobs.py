@@ -47,6 +47,7 @@ class Jobs:
                 kv_heads, tokens, _ = rows[0].shape
                 cache[:, :kv_heads, :tokens] = rows
         self._first = [cache.copy() for cache in self._cache]
+        self._ends = [0] * p.contexts  # tokens after each context's job before
         self._inputs = Streams(
             {"command": p.command_layout, "kv": p.row_layout, "q": p.query_layout}
         )
@@ -88,9 +89,10 @@ class Jobs:
     ) -> list[HeadWork]:
         p, first, new, count = self.parameters, heads[0][0], len(heads), len(heads[0])
         begin, group = first.tokens - 1, group or count // len(k)
-        # Codes of another sequence must not change after the heads of earlier jobs saw them.
-        if begin == 0:
+        # Rows that are written again must not change after the heads of earlier jobs saw them.
+        if begin < self._ends[context]:
             self._cache[context] = self._cache[context].copy()
+        self._ends[context] = begin + new
         cache = self._cache[context]
         cache[:, : len(k), begin : begin + new] = k, v
         number = len(self.work)
@@ -185,9 +187,23 @@ class Jobs:
             notes=notes,
             memories=self.memories(),
             room=room,
+            strays=self._strays(),
+            serves=True,
             jobs=self,
             work=list(work),
         )
+
+    def _strays(self) -> dict[str, np.ndarray]:
+        """Responses of each lane's memory that it did not request: a value's, a key's first chunk,
+        and the next chunk of each slot. A core that buffers chunks may take any."""
+        p = self.parameters
+        if not p.pruning or p.buffer_tokens:
+            return {}
+        label = np.array([0, 0, *range(p.entries)])
+        tag = {"value": np.arange(len(label)) == 0, "chunk": np.arange(len(label)) > 1}
+        fields = {f"tag.{name}": column.astype(np.int64) for name, column in tag.items()}
+        beats = payload.pack(p.memory.response_layout, fields | {"tag.label": label})
+        return {f"response__{lane}": beats for lane in range(p.lanes)}
 
     def contents(self) -> dict[str, np.ndarray]:
         """Rows of each lane's memory after the jobs so far."""
@@ -253,10 +269,28 @@ class CoreStimulus(Stimulus):
 
     jobs: Any = None
     work: list[list[HeadWork]] = dataclasses.field(default_factory=list)
+    _predicted: dict[MemoryTiming, Prediction] = dataclasses.field(default_factory=dict)
 
     def predicted(self, timing: MemoryTiming) -> Prediction:
         """What a core does from reset, if nothing stalls, with memories of this timing."""
-        return CorePrediction(self.jobs.parameters, timing).run(self.work)
+        if timing not in self._predicted:
+            core = CorePrediction(self.jobs.parameters, timing)
+            self._predicted[timing] = core.run(self.work)
+        return self._predicted[timing]
+
+    def wrong_cycles(self, outcome: Outcome) -> str | None:
+        """Also what is wrong with the order in which a value's chunks are read: 0, 1, ..."""
+        p = self.jobs.parameters
+        alone = not p.buffer_tokens and p.block == 1  # one row after another
+        for name, use in outcome.memories.items() if alone else ():
+            read = np.zeros(0, np.int64) if use.rows is None else use.rows[use.rows >= 0]
+            plane, row = np.divmod(read, p.rows)
+            is_value = plane // p.lane.chunks % 2 == 1
+            chunk, row = plane[is_value] % p.lane.chunks, row[is_value]
+            order = np.arange(len(chunk)) % p.lane.chunks
+            if (chunk != order).any() or (row != row[np.arange(len(row)) - order]).any():
+                return f"{name}: a value's chunks are not read one after another in their order"
+        return super().wrong_cycles(outcome)
 
     def cycle_range(self, outcome: Outcome) -> tuple[int, int]:
         """Exactly the predicted cycles, with pruning and without."""

@@ -5,16 +5,19 @@ import dataclasses
 import numpy as np
 
 from golden.algorithms.topick.quantise import quantise, scale_for
+from golden.topick.margin_generator import scaled_margins
 from golden.topick.pe_lane import Head
+from golden.topick.topick_core import scores
 from golden.trace import Trace
 from hw.topick.core_parameters import TopickCoreParameters
 from sim.testbenches.decode import random_heads, random_misfit
 from sim.testbenches.operands import vectors_by_name
 from sim.testbenches.strategies import sometimes
 from sim.testbenches.topick.core_jobs import Jobs
-from sim.testbenches.topick.pe_lane import codable, coded_head
+from sim.testbenches.topick.pe_lane import codable, coded_head, sizes_of
 
 LONGEST = 40  # tokens of most random sequences
+CACHED = 64  # tokens of sequences that begin in the memories, in runs of many heads
 
 
 @dataclasses.dataclass
@@ -27,24 +30,34 @@ class Sequence:
     group: int = 0
     kind: str = ""
 
-    def begin(self, p: TopickCoreParameters, rng: np.random.Generator) -> None:
-        """A new one, of another length."""
+    def begin(self, p: TopickCoreParameters, rng: np.random.Generator, cached: int) -> None:
+        """A new one, of another length; some of `cached` tokens may be its first ones. Most of
+        these sequences have all query heads on one kv head or two, whose lanes have most to do."""
         self.tokens = 0
         self.longest = min(p.tokens, int(rng.choice([1, 2, 5, 12, LONGEST, p.tokens])))
         self.heads, self.group = random_heads(p, rng)
-        kinds = "extreme", "any scale", "equal", "any", "any", "any"
-        self.kind = kinds[int(rng.integers(0, 6))]
+        if cached and sometimes(rng, 0.8):
+            self.tokens = cached - 1 if sometimes(rng, 0.2) else int(rng.integers(cached))
+            self.longest = min(p.tokens, self.tokens + int(rng.integers(1, 4)))
+            if sometimes(rng, 0.7):
+                self.heads = p.heads
+                self.group = -(-p.heads // int(rng.integers(1, min(2, p.kv_heads) + 1)))
+            if self.group >= self.heads and sometimes(rng, 0.3):  # a group may be larger
+                self.group = int(rng.integers(self.heads, 1 << p.heads.bit_length()))
+        kinds = "extreme", "any scale", "equal", "any", "any", "any", "largest scale", "falls"
+        self.kind = kinds[int(rng.integers(8 if cached else 6))]
 
 
 def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -> Jobs:
     """Sequences of any length, heads, groups, codes, scales and thresholds; refused jobs between.
     Sequences of several contexts go on in any order.
 
-    If they are few, the first job has tokens that may be pruned, most of them cached.
+    If they are few, the first job has tokens that may be pruned, most of them cached. If they are
+    many, sequences also begin with any number of cached tokens.
     """
     low, high = -(1 << p.bits - 1), (1 << p.bits - 1) - 1
     spread = (high / 2) ** 2 * p.d**0.5
-    jobs, left = Jobs(p), heads
+    jobs, left, cached = Jobs(p), heads, 0
     if p.kv_heads < heads <= LONGEST:
         n = min(LONGEST, p.tokens)
         k, v = rng.integers(low, high + 1, (2, p.kv_heads, n, p.d))
@@ -52,6 +65,14 @@ def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -
         jobs = Jobs(p, (k[:, :-1], v[:, :-1]))
         jobs.add([coded_head(p.lane, row, 8 / spread, 0.03, n) for row in q], k[:, -1], v[:, -1])
         left -= p.kv_heads
+    elif heads > LONGEST:
+        cached = min(CACHED, p.tokens)
+        rows = rng.integers(low, high + 1, (p.contexts, 2, p.kv_heads, cached, p.d))
+        # Half of the keys have the least score that their first chunks allow, if q has these signs.
+        signs = rng.choice([-1, 1], p.d)
+        unknown = (1 << p.bits - p.chunk_bits) - 1
+        rows[:, 0, :, 1::2] = rows[:, 0, :, 1::2] & ~unknown | np.where(signs < 0, unknown, 0)
+        jobs = Jobs(p, *((k, v) for k, v in rows))
     sequences = [Sequence() for _ in range(p.contexts)]
     while left > 0:
         if sometimes(rng, 0.1):
@@ -61,7 +82,7 @@ def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -
         context = random_context(p, rng)
         at = sequences[context]
         if at.tokens == at.longest:
-            at.begin(p, rng)
+            at.begin(p, rng, cached)
         count, group, kind = at.heads, at.group, at.kind
         new = 1
         most = min(p.block, at.longest - at.tokens, left // count)
@@ -85,6 +106,12 @@ def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -
             if kind == "any scale":
                 codes = rng.integers(0, 1 << p.scale_bits), rng.integers(0, 1 << p.shift_bits)
                 head = dataclasses.replace(head, mantissa=int(codes[0]), shift=int(codes[1]))
+            elif kind == "largest scale":
+                q = rng.choice([low, high, int(rng.integers(low, high + 1))], p.d)
+                head = dataclasses.replace(head, q=q, mantissa=(1 << p.scale_bits) - 1, shift=0)
+            elif kind == "falls":
+                head = dataclasses.replace(head, q=np.minimum(abs(q), high) * signs)
+                head = falling(p, head, rows[context, 0, 0, : head.tokens], rng)
             made[number % new].append(head)
         kv_heads = -(-len(made[0]) // group)
         k, v = k[:kv_heads], v[:kv_heads]
@@ -96,6 +123,28 @@ def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -
         if sometimes(rng, 0.02):
             at.tokens = at.longest
     return jobs
+
+
+def falling(p: TopickCoreParameters, head: Head, k: np.ndarray, rng: np.random.Generator) -> Head:
+    """With the scale, of some, with which most terms lose a limb with a further chunk of the key: a
+    term's bound is rounded with each chunk, and may fall by a unit."""
+    sizes, best = sizes_of(p.lane), (-1, head)
+    for _ in range(40):
+        codes = rng.integers(1, 1 << p.scale_bits), rng.integers(0, 1 << p.shift_bits)
+        tried = dataclasses.replace(head, mantissa=int(codes[0]), shift=int(codes[1]))
+        margins = scaled_margins(
+            tried.q,
+            np.asarray(tried.mantissa),
+            np.asarray(tried.shift),
+            bits=sizes.bits,
+            chunk_bits=sizes.chunk_bits,
+            base=sizes.base,
+        )
+        bound = scores(tried, k, sizes) - np.append(margins[1], 0)[:, None]
+        limb = ~(-bound >> p.fraction) // p.limb
+        falls = (limb[1:] < limb[:-1]) & (limb[:-1] >= limb[:-1].max(initial=0) - 1)
+        best = max(best, (int(falls.sum()), tried), key=lambda pair: pair[0])
+    return best[1]
 
 
 def random_context(p: TopickCoreParameters, rng: np.random.Generator) -> int:

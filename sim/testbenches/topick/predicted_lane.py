@@ -13,6 +13,8 @@ from sim.testbenches.topick.predicted_parts import (
 
 Decided = tuple[int, int, int, bool]
 """Number of the head, token, number of the last chunk read, whether the token is kept."""
+Seen = tuple[int, int, bool, int]
+"""Row in the lane and chunk of a decision; whether the denominator is known, its logarithm or 0."""
 TO_DECISION, TO_RESULT = 5, 8
 """Cycles from a response to its decision, and to the decision's outputs."""
 
@@ -22,6 +24,8 @@ class LaneControl:
 
     decided
         Its last decisions.
+    seen
+        What each of its decisions was made with.
     whole
         It takes whole rows from its buffer, for a block of a prompt.
     writing
@@ -33,6 +37,8 @@ class LaneControl:
         self.rows = RowControl(memory, p.lane.chunks)
         self._memory = memory
         self.decided: list[Decided] = []
+        self.seen: list[Seen] = []
+        self._shared = p.lanes_per_head
         rows = p.buffer_tokens // p.lanes_per_head
         self._buffer = BufferControl(memory, rows, p.lanes_per_head) if rows else None
         self._chunks, self._entries, self._pruning = p.lane.chunks, p.entries, p.pruning
@@ -158,7 +164,8 @@ class LaneControl:
         _, token, chunk, pruned, last = self._results.popleft()
         keeps = not pruned and chunk == self._last
         if self._pruning:
-            new = None if pruned else (head.limb[chunk][token], head.units[chunk][token])
+            known = -1 if self.whole else chunk  # the last chunk known
+            new = None if pruned else (head.limb[known][token], head.units[known][token])
             old = (head.limb[chunk - 1][token], head.units[chunk - 1][token]) if chunk else None
             if new or old:
                 denominator.change(cycle, new, old)
@@ -202,6 +209,7 @@ class LaneControl:
 
     def _decide(self, head: HeadNumbers, denominator: LateDenominator) -> None:
         _, token, chunk = self._deciding.popleft()
+        self.seen.append((token // self._shared, chunk, denominator.known, denominator.log2))
         if not self._pruning and chunk < self._last:
             return
         pruned = (

@@ -15,7 +15,7 @@ from hw.topick.core_parameters import MARGIN_STAGES, TopickCoreParameters
 from hw.topick.lane_group import HEADS_LEAVING
 from sim.core.memory import MemoryTiming
 from sim.testbenches.topick.pe_lane import sizes_of
-from sim.testbenches.topick.predicted_lane import Decided, LaneControl
+from sim.testbenches.topick.predicted_lane import Decided, LaneControl, Seen
 from sim.testbenches.topick.predicted_parts import (
     HeadNumbers,
     HeadWork,
@@ -30,6 +30,8 @@ class Prediction:
 
     decided
         Last decisions of each lane, in their order; a refused job counts as one of lane 0, of 0s.
+    seen
+        What all decisions of each lane were made with, in their order.
     heads
         Numbers of the heads in the order of their sums.
     cycles
@@ -37,6 +39,7 @@ class Prediction:
     """
 
     decided: list[list[Decided]]
+    seen: list[list[Seen]]
     heads: list[int] = field(default_factory=list)
     cycles: int = 0
 
@@ -57,9 +60,9 @@ class CorePrediction:
 
     def run(self, jobs: Sequence[Sequence[HeadWork]]) -> Prediction:
         """Jobs that are offered from the present cycle on."""
-        found = Prediction([[] for _ in range(self._p.lanes)])
-        for lane, decided in zip(self._lanes, found.decided, strict=True):
-            lane.decided = decided
+        found = Prediction([[] for _ in self._lanes], [[] for _ in self._lanes])
+        for lane, decided, seen in zip(self._lanes, found.decided, found.seen, strict=True):
+            lane.decided, lane.seen = decided, seen
         offered = deque(jobs)
         left = sum(map(len, jobs)) + sum(not job for job in jobs)  # outputs
         begin = last = self._cycle
@@ -74,7 +77,7 @@ class CorePrediction:
     def wait(self, cycles: int) -> None:
         """Pass cycles in which nothing is offered."""
         for _ in range(cycles):
-            self._step(deque(), Prediction([[] for _ in self._lanes]))
+            self._step(deque(), Prediction([], []))
 
     def _step(self, offered: deque, found: Prediction) -> int:
         """A cycle; how many heads' sums are taken, or refused jobs reported."""

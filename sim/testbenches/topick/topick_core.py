@@ -60,6 +60,7 @@ class TopickCoreTestbench(JobsTestbench):
         if not found and stimulus.stall == "none" and _drawn(stimulus):
             predicted = stimulus.predicted(stimulus.timings["memory__0"])
             found = unexpected(stimulus, predicted, got, layouts, cycles_of)
+            found = found or _seen_wrongly(stimulus, predicted, got, layouts, cycles_of)
         elif not found:
             found = pruned_late(stimulus, decisions)
         if not found and stimulus.jobs.parameters.observe:
@@ -166,6 +167,8 @@ def _decided(
         return wrong("context", head.context, str(beats["context"].tolist()))
     if (beats["last"] != (np.arange(rows) == rows - 1)).any():
         return wrong("last", rows - 1, str(np.flatnonzero(beats["last"]).tolist()))
+    if (beats["chunk"] >= jobs.sizes.chunks).any():
+        return wrong("chunk", f"at most {jobs.sizes.chunks - 1}", str(beats["chunk"].tolist()))
     decisions.read[tokens] = beats["chunk"] + 1
     decisions.kept[tokens] = beats["kept"]
     decisions.rank[tokens] = np.arange(rows)
@@ -274,8 +277,13 @@ def unexpected(
     stimulus: CoreStimulus, predicted: Prediction, got: dict, layouts: dict, cycles_of: dict
 ) -> list[Mismatch]:
     """The first decision of each lane that is another than the predicted one, or at another place:
-    a token pruned too late or too early."""
+    a token pruned too late or too early; and sums in another order than the predicted one."""
     found = []
+    heads = payload.unpack(layouts["o"], got["o"])["head"].astype(int)
+    for beat in np.flatnonzero(heads != predicted.heads)[:1]:
+        what, cycle = (predicted.heads[beat], int(heads[beat])), int(cycles_of["o"][beat])
+        owner = int(stimulus.transaction_of["o"][beat])
+        found.append(Mismatch("o", owner, int(beat), "head", *what, cycle))
     for lane, expected in enumerate(predicted.decided):
         name = f"report__{lane}"
         beats = payload.unpack(layouts[name], got[name])
@@ -286,6 +294,28 @@ def unexpected(
             which = int(np.argmax(want[:, beat] != [column[beat] for column in columns]))
             what = int(want[which, beat]), int(columns[which][beat])
             owner, cycle = (int(of[name][beat]) for of in (stimulus.transaction_of, cycles_of))
+            found.append(Mismatch(name, owner, int(beat), fields[which], *what, cycle))
+    return found
+
+
+def _seen_wrongly(
+    stimulus: CoreStimulus, predicted: Prediction, got: dict, layouts: dict, cycles_of: dict
+) -> list[Mismatch]:
+    """The first decision of each lane with another denominator than the predicted one."""
+    found = []
+    for lane, expected in enumerate(predicted.seen if stimulus.jobs.parameters.observe else []):
+        name = f"observed__{lane}"
+        beats, width = payload.unpack(layouts[name], got[name]), stimulus.jobs.parameters.width
+        fields = "tag.token", "tag.chunk", "denominator.known", "denominator.log2"
+        *columns, log2 = (beats[field].astype(np.int64) for field in fields)
+        columns.append(columns[-1] * ((log2 ^ 1 << width - 1) - (1 << width - 1)))
+        want = np.array(expected, np.int64).reshape(-1, len(fields)).T
+        common = min(len(log2), want.shape[1])
+        for beat in np.flatnonzero((want[:, :common] != np.array(columns)[:, :common]).any(0))[:1]:
+            which = int(np.argmax(want[:, beat] != [column[beat] for column in columns]))
+            what = int(want[which, beat]), int(columns[which][beat])
+            cycle = int(cycles_of[name][beat])
+            owner = stimulus.transactions
             found.append(Mismatch(name, owner, int(beat), fields[which], *what, cycle))
     return found
 
