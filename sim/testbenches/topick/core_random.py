@@ -159,6 +159,10 @@ def random_refused(p: TopickCoreParameters, rng: np.random.Generator) -> tuple[i
         tokens = int(rng.integers(1, p.tokens + 1))
         return tokens, *random_heads(p, rng), 1, int(rng.choice(beyond))
     context = random_context(p, rng)
+    if sometimes(rng, 0.2):  # too many tokens by a number of one bit
+        most = (1 << p.tokens.bit_length()) - 1 - p.tokens
+        more = 1 << int(rng.integers(0, most.bit_length()))
+        return p.tokens + more, *random_heads(p, rng), 1, context
     if p.block == 1 or sometimes(rng, 0.5):
         return *random_misfit(p, p.tokens, rng), 1, context
     heads, group = random_heads(p, rng)
