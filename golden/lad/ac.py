@@ -25,7 +25,7 @@ MOST_POWER = 31
 class Caches:
     """float32: A [d, d], the column A[:, r] for element r of V; B, C, D [d]; E, F.
 
-    float64 in a model without rounding. Those of several heads have an axis more ahead.
+    float64 in a model without rounding. Caches of several heads have an axis more ahead.
     """
 
     A: np.ndarray

@@ -52,6 +52,18 @@ class Head:
     tokens: int
     exempt: bool = False
 
+    def margins(self, sizes: LaneSizes) -> list[np.ndarray]:
+        """``[most, least]``, int64[chunks]: what each chunk leaves unknown of a score, at most."""
+        margins = scaled_margins(
+            self.q,
+            np.asarray(self.mantissa),
+            np.asarray(self.shift),
+            bits=sizes.bits,
+            chunk_bits=sizes.chunk_bits,
+            base=sizes.base,
+        )
+        return [np.append(margin, 0) for margin in margins]
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -100,15 +112,7 @@ class PeLane:
     def begin(self, head: Head) -> None:
         assert self._undecided == 0, "a head begins before the last one ended"
         self._head, self._undecided = head, head.tokens
-        margins = scaled_margins(
-            head.q,
-            head.mantissa,
-            head.shift,
-            bits=self._sizes.bits,
-            chunk_bits=self._sizes.chunk_bits,
-            base=self._sizes.base,
-        )
-        self.most, self.least = ([*map(int, margin), 0] for margin in margins)
+        self.most, self.least = (margin.tolist() for margin in head.margins(self._sizes))
 
     def decide(
         self, token: int, chunk: int, slot: int, data: np.ndarray, known: bool, log_denominator: int

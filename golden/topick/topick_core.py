@@ -14,7 +14,6 @@ import numpy as np
 
 from golden.arith.log2_fixed import log2_fixed
 from golden.topick.dag import HEADROOM, Denominator
-from golden.topick.margin_generator import scaled_margins
 from golden.topick.pe_lane import (
     Decision,
     Head,
@@ -172,7 +171,7 @@ def read_on(
     parts, added = _terms(head, t, chunks_read, kept, sizes)
     if head.threshold == every or not added.any():
         return found
-    upper = t + (_margins(head, sizes)[0] + head.threshold)[:, None]
+    upper = t + (head.margins(sizes)[0] + head.threshold)[:, None]
     number = int(parts[0][added].max())
     at, high, low = (part[-1] for part in parts)
     units = np.where(at == number, (high << sizes.limb) + low, np.where(at == number - 1, high, 0))
@@ -286,19 +285,6 @@ def replay_whole(
         raise ValueError(f"{len(waiting) + len(issued)} rows are left unread")
 
 
-def _margins(head: Head, sizes: LaneSizes) -> list[np.ndarray]:
-    """``[most, least]``, int64[chunks]."""
-    margins = scaled_margins(
-        head.q,
-        np.asarray(head.mantissa),
-        np.asarray(head.shift),
-        bits=sizes.bits,
-        chunk_bits=sizes.chunk_bits,
-        base=sizes.base,
-    )
-    return [np.append(margin, 0) for margin in margins]
-
-
 def _terms(
     head: Head, t: np.ndarray, chunks_read: np.ndarray, kept: np.ndarray, sizes: LaneSizes
 ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
@@ -307,7 +293,7 @@ def _terms(
     A token adds a term at each chunk but the one at which it is pruned. The largest limb of all
     these terms is where the sum ends, though the terms of pruned tokens have left it.
     """
-    _, least = _margins(head, sizes)
+    _, least = head.margins(sizes)
     terms = term(t, least[:, None], fraction=sizes.fraction, precision=sizes.precision)
     added = np.arange(sizes.chunks)[:, None] < chunks_read - ~kept
     return limbs(*terms, precision=sizes.precision, limb=sizes.limb), added

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 
 from golden.algorithms.topick.quantise import quantise, scale_for
-from golden.topick.margin_generator import scaled_margins
 from golden.topick.pe_lane import Head
 from golden.topick.topick_core import scores
 from golden.trace import Trace
@@ -132,15 +131,7 @@ def falling(p: TopickCoreParameters, head: Head, k: np.ndarray, rng: np.random.G
     for _ in range(40):
         codes = rng.integers(1, 1 << p.scale_bits), rng.integers(0, 1 << p.shift_bits)
         tried = dataclasses.replace(head, mantissa=int(codes[0]), shift=int(codes[1]))
-        margins = scaled_margins(
-            tried.q,
-            np.asarray(tried.mantissa),
-            np.asarray(tried.shift),
-            bits=sizes.bits,
-            chunk_bits=sizes.chunk_bits,
-            base=sizes.base,
-        )
-        bound = scores(tried, k, sizes) - np.append(margins[1], 0)[:, None]
+        bound = scores(tried, k, sizes) - tried.margins(sizes)[1][:, None]
         limb = ~(-bound >> p.fraction) // p.limb
         falls = (limb[1:] < limb[:-1]) & (limb[:-1] >= limb[:-1].max(initial=0) - 1)
         best = max(best, (int(falls.sum()), tried), key=lambda pair: pair[0])

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from golden.arith.log2_fixed import logarithms
-from golden.topick.margin_generator import scaled_margins
 from golden.topick.pe_lane import Head, LaneSizes
 from golden.topick.pec import limbs, term
 from golden.topick.probability_generator import probability
@@ -66,15 +65,7 @@ class HeadNumbers:
 
     def __init__(self, work: HeadWork, sizes: LaneSizes, p: TopickCoreParameters):
         self.work, self.number, head = work, work.number, work.head
-        margins = scaled_margins(
-            head.q,
-            np.asarray(head.mantissa),
-            np.asarray(head.shift),
-            bits=sizes.bits,
-            chunk_bits=sizes.chunk_bits,
-            base=sizes.base,
-        )
-        most, least = (np.append(margin, 0) for margin in margins)
+        most, least = head.margins(sizes)
         self.t = scores(head, work.k, sizes)
         every = (1 << sizes.threshold_bits) - 1
         self.prunes = p.pruning and head.threshold != every
