@@ -322,13 +322,15 @@ def test_tables_of_the_memory_do_not_overlap(identification):
     assert end == len(tile.memory) and tile.memory.all()
 
 
-@pytest.mark.parametrize("identification", ["codes", "centres"])
-def test_cycles_that_are_left_out_change_nothing(identification, monkeypatch):
+@pytest.mark.parametrize(
+    ("preset", "identification"), [("small", "codes"), ("small", "centres"), ("default", "codes")]
+)
+def test_cycles_that_are_left_out_change_nothing(preset, identification, monkeypatch):
     """The walk leaves out cycles in which only rows of the caches come, or time goes by."""
     parameters = dataclasses.replace(
-        LadTileParameters.preset("small"), identification=identification
+        LadTileParameters.preset(preset), identification=identification
     )
-    work = random_tokens(parameters, 30, np.random.default_rng(7)).work
+    work = random_tokens(parameters, 40, np.random.default_rng(1)).work
     clock, skip, skipped = TileCycles(timing_of(parameters)), TileTiming.skip, []
 
     def noted(self, cycles):
